@@ -1,0 +1,51 @@
+# CTest: one cmocka program per test/c/test_*.c, the poll suite once per backend, and every public
+# header alone, as C and as C++. A test that cannot run here exits with 77: skipped.
+
+# --- Headers: each compiles alone, and twice, as C17 and (where there is a compiler) as C++17.
+find_program(EAGAIN_CXX NAMES c++ g++ clang++)
+file(GLOB_RECURSE public_headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/include
+     ${PROJECT_SOURCE_DIR}/include/*.h)
+# <eagain/ruby.h> needs Ruby's own headers; the extension's build includes it.
+list(REMOVE_ITEM public_headers eagain/ruby.h)
+
+add_test(NAME headers COMMAND
+  ${PROJECT_SOURCE_DIR}/script/check-headers ${CMAKE_C_COMPILER} ${EAGAIN_CXX})
+
+# --- Units.
+find_package(PkgConfig)
+if(PkgConfig_FOUND)
+  pkg_check_modules(CMOCKA IMPORTED_TARGET cmocka)
+endif()
+if(NOT CMOCKA_FOUND)
+  message(STATUS "cmocka not found (Debian: libcmocka-dev): the C tests are not built")
+  return()
+endif()
+
+function(eagain_test_program name source)
+  add_executable(${name} ${source})
+  # The static library: the tests may reach what the shared one hides.
+  target_include_directories(${name} PRIVATE src test/c)
+  target_link_libraries(${name} PRIVATE eagain_static PkgConfig::CMOCKA Threads::Threads)
+  target_compile_definitions(${name} PRIVATE _GNU_SOURCE)
+endfunction()
+
+function(eagain_test name)
+  add_test(NAME ${name} COMMAND ${ARGN})
+  set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 300)
+endfunction()
+
+file(GLOB test_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/test/c/test_*.c)
+foreach(source ${test_sources})
+  get_filename_component(name ${source} NAME_WE)
+  eagain_test_program(${name} ${source})
+  string(REPLACE test_ "" test_name ${name})
+  eagain_test(${test_name} ${name})
+endforeach()
+
+if(EXISTS ${PROJECT_SOURCE_DIR}/test/c/poll_suite.c)
+  eagain_test_program(test_poll test/c/poll_suite.c)
+  # A backend that this build or this kernel lacks is skipped.
+  foreach(backend epoll poll)
+    eagain_test(poll_${backend} test_poll ${backend})
+  endforeach()
+endif()

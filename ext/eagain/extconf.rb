@@ -1,0 +1,108 @@
+# frozen_string_literal: true
+
+# The gem's extension: the binding (this folder) and the C core (src/core), in one shared object, so
+# that nothing else has to be installed. Works in a checkout and in an unpacked gem, which has the
+# same tree.
+#
+#   --with-scheduler-version=N   build for that RUBY_FIBER_SCHEDULER_VERSION instead of this Ruby's
+#   --enable-werror              warnings are errors
+#   CFLAGS, in the environment   replaces the optimisation and debug flags
+require "mkmf"
+
+root = File.expand_path("../..", __dir__)
+core = "#{root}/src/core"
+
+abort "eagain needs Ruby 3.1 or later; this is Ruby #{RUBY_VERSION}" if (RUBY_VERSION.split(".").map(&:to_i) <=> [3, 1]) < 0
+abort "eagain needs CRuby; this is #{RUBY_ENGINE}" unless RUBY_ENGINE == "ruby"
+abort "eagain: #{core} is missing; is this an incomplete checkout or gem?" if Dir["#{core}/*.c"].empty?
+
+$CFLAGS = [$CFLAGS, ENV["CFLAGS"]].compact.join(" ")
+$CFLAGS << " -std=gnu17 -fvisibility=hidden -fno-semantic-interposition"
+$CFLAGS << " -O2" unless $CFLAGS.match?(/-O\w/)
+# Ruby's own headers define inline functions that do not use all of their parameters.
+$warnflags = +"-Wall -Wextra -Wno-unused-parameter"
+$warnflags << " -Werror" if enable_config("werror", false)
+$CPPFLAGS << " -D_GNU_SOURCE"
+$INCFLAGS << " -I$(srcdir)/../../include -I$(srcdir)/../../src -I$(srcdir)"
+
+unless have_header("ruby/fiber/scheduler.h") && have_func("rb_fiber_scheduler_current", "ruby/fiber/scheduler.h")
+  abort "eagain: this Ruby has no headers for fiber schedulers (ruby/fiber/scheduler.h); " \
+        "on Debian and Ubuntu they are in ruby-dev"
+end
+abort "eagain needs POSIX threads" unless have_header("pthread.h")
+have_library("pthread")
+
+have_header("ruby/io/buffer.h")
+
+# What this Ruby can do. Never compare versions: a feature is there or it is not.
+{
+  "ruby.h" => %w[
+    rb_ext_ractor_safe rb_fiber_new_storage rb_fiber_raise rb_fiber_transfer rb_gc_mark_movable
+    rb_process_status_wait
+  ],
+  "ruby/io.h" => %w[
+    rb_io_descriptor rb_io_path rb_io_timeout rb_io_closed_p rb_io_mode rb_io_get_write_io
+  ],
+  "ruby/thread.h" => %w[rb_thread_call_without_gvl rb_nogvl],
+  "ruby/fiber/scheduler.h" => %w[
+    rb_fiber_scheduler_blocking_operation_cancel
+    rb_fiber_scheduler_blocking_operation_execute
+    rb_fiber_scheduler_blocking_operation_extract
+    rb_fiber_scheduler_blocking_operation_wait
+    rb_fiber_scheduler_current_for_threadptr
+    rb_fiber_scheduler_fiber_interrupt
+    rb_fiber_scheduler_yield
+  ],
+  "ruby/io/buffer.h" => %w[
+    rb_io_buffer_free_locked rb_io_buffer_get_bytes_for_reading rb_io_buffer_get_bytes_for_writing
+    rb_io_buffer_lock rb_io_buffer_new rb_io_buffer_type_allocate rb_io_buffer_type_for rb_io_buffer_unlock
+  ],
+}.each do |header, functions|
+  functions.each { |function| have_func(function, header) } if have_header(header)
+end
+have_const("RUBY_FIBER_SCHEDULER_VERSION", "ruby/fiber/scheduler.h")
+have_const("RB_NOGVL_OFFLOAD_SAFE", "ruby/thread.h")
+
+# What this system can do. cmake/Features.cmake asks the same questions under the same names.
+{
+  "accept4" => "sys/socket.h",
+  "epoll_pwait2" => "sys/epoll.h",
+  "eventfd" => "sys/eventfd.h",
+  "pipe2" => "unistd.h",
+  "ppoll" => "poll.h",
+  "preadv2" => "sys/uio.h",
+}.each do |function, header|
+  $defs << "-DEA_HAVE_#{function.upcase}" if have_func(function, header)
+end
+
+if (version = with_config("scheduler-version"))
+  abort "--with-scheduler-version=#{version}: not a number" unless version.match?(/\A\d+\z/)
+  $defs << "-DEA_RB_SCHEDULER_VERSION=#{version}"
+end
+
+# Nothing but the entry point leaves the extension, so that it cannot clash with a libeagain.so of
+# another version in the same process.
+File.write("exports.map", "{ global: Init_eagain; local: *; };\n")
+$DLDFLAGS << " -Wl,--version-script=exports.map" if try_ldflags("-Wl,--version-script=exports.map")
+$distcleanfiles << "exports.map"
+
+# Objects of the core get a prefix: a file of the binding may have the name of the one it binds.
+binding_sources = Dir["#{__dir__}/*.c"].sort
+core_sources = Dir["#{core}/*.c"].sort
+object = ->(path, prefix = "") { "#{prefix}#{File.basename(path, ".c")}.#{$OBJEXT}" }
+$srcs = binding_sources
+$objs = binding_sources.map { |path| object[path] } + core_sources.map { |path| object[path, "core_"] }
+
+create_makefile("eagain/eagain")
+
+# Header dependencies, by the compiler's own word.
+dependencies = try_cflags("-MMD -MP") ? "-MMD -MP" : ""
+File.open("Makefile", "a") do |makefile|
+  makefile.puts "", "CFLAGS += #{dependencies}", "-include $(OBJS:.#{$OBJEXT}=.d)", ""
+  core_sources.each do |path|
+    source = "$(srcdir)/../../src/core/#{File.basename(path)}"
+    makefile.puts "#{object[path, "core_"]}: #{source}",
+                  "\t$(ECHO) compiling #{source}",
+                  "\t$(Q) $(CC) $(INCFLAGS) $(CPPFLAGS) $(CFLAGS) $(COUTFLAG)$@ -c $(CSRCFLAG)#{source}", ""
+  end
+end
