@@ -1,0 +1,55 @@
+/* What the poller and its backends share, and nobody else needs. */
+#ifndef EA_POLL_INTERNAL_H
+#define EA_POLL_INTERNAL_H
+
+#include <eagain/poll.h>
+
+/* What one wait may ask for. */
+#define EA_EVENTS_ASKED (EA_READABLE | EA_PRIORITY | EA_WRITABLE)
+
+/* The events that somebody waits for on fd now. */
+static inline uint32_t ea_fd_wanted(const struct ea_fd *fd) {
+    uint32_t wanted = 0;
+    for (const struct ea_link *l = fd->waiters.next; l != &fd->waiters; l = l->next)
+        wanted |= EA_CONTAINER(l, struct ea_waiter, link)->events;
+    return wanted;
+}
+
+/* What poll_event.events holds for a number that turned out not to be open (POLLNVAL). */
+#define EA_EVENT_INVALID UINT32_MAX
+
+static inline uint32_t ea_generation_after(uint32_t generation) {
+    return generation == UINT32_MAX ? 1 : generation + 1;
+}
+
+/* Moves every link of from to the empty head to. */
+static inline void ea_link_splice(struct ea_link *to, struct ea_link *from) {
+    if (ea_link_alone(from)) {
+        ea_link_init(to);
+        return;
+    }
+    *to = *from;
+    to->next->prev = to;
+    to->prev->next = to;
+    ea_link_init(from);
+}
+
+/* Takes link out of whatever list it is in and puts it at the end of another. */
+static inline void ea_link_move(struct ea_link *to, struct ea_link *link) {
+    link->prev->next = link->next;
+    link->next->prev = link->prev;
+    ea_link_insert_before(to, link);
+}
+
+/* A registration of an earlier set is none. Call before looking at fd->registered. */
+static inline void ea_fd_sync(const struct ea_poll *poll, struct ea_fd *fd) {
+    if (fd->epoch == poll->epoch) return;
+    fd->epoch = poll->epoch;
+    fd->registered = 0;
+}
+
+/* Backends of this build; each is one file. */
+extern const struct ea_poll_backend ea_poll_epoll;
+extern const struct ea_poll_backend ea_poll_poll;
+
+#endif
