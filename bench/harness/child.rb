@@ -1,0 +1,103 @@
+# frozen_string_literal: true
+
+# One measurement, in this process and nothing else of it: child.rb PEER ROW SCALE, or child.rb
+# PEER --probe, which only asks whether the peer can run. Prints one JSON object on the stdout it
+# was given; whatever else a peer or a row prints goes to stderr.
+
+require "json"
+require_relative "registry"
+
+module Bench
+  # What happens inside of a measured process.
+  class Child
+    # A peer that did not do all of the work.
+    class Lost < StandardError; end
+
+    def initialize(peer_name)
+      @class = Bench.peer(peer_name)
+    end
+
+    # Hash: +unavailable+ (String or nil), +versions+.
+    def probe
+      activate_gems
+      reason = @class.unavailable
+      { unavailable: reason, versions: reason ? {} : @class.versions, jit: jit }
+    rescue LoadError => e
+      missing = @class.gems.keys.join(", ")
+      hint = missing.empty? ? e.message : "#{missing} not installed: make bench-peers"
+      { unavailable: hint, versions: {}, jit: jit }
+    end
+
+    # Hash: +wall+, +user+ and +system+ in seconds, +rss+ in bytes at the peak (nil where the
+    # system does not tell), +gc+ (collections), +operations+.
+    def measure(row_name, scale)
+      activate_gems
+      row, peer = prepare(row_name, scale)
+      GC.start
+      sample = timed { row.call }
+      peer.teardown
+      if row.result != row.operations
+        raise Lost, "#{row.result} of #{row.operations} operations arrived"
+      end
+
+      sample.merge(rss: peak_rss, operations: row.operations)
+    end
+
+    private
+
+    def prepare(row_name, scale)
+      # What the peer requires counts as start-up, and is not measured.
+      reason = @class.unavailable
+      raise reason if reason
+
+      peer = @class.new
+      peer.setup
+      [Bench.row(row_name).new(peer, scale), peer]
+    end
+
+    def timed
+      collections = GC.count
+      cpu = Process.times
+      start = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+      yield
+      wall = Process.clock_gettime(Process::CLOCK_MONOTONIC) - start
+      now = Process.times
+      { wall: wall, user: now.utime - cpu.utime, system: now.stime - cpu.stime, gc: GC.count - collections }
+    end
+
+    # The folder of the peers first, then the gems of this machine.
+    def activate_gems
+      return if @class.gems.empty?
+
+      Gem.paths = { "GEM_HOME" => Bench.peers_dir, "GEM_PATH" => [Bench.peers_dir, *Gem.path].uniq.join(":") }
+      @class.gems.each { |name, requirement| gem name, *requirement }
+    end
+
+    def peak_rss
+      status = File.read("/proc/self/status")
+      kib = status[/^VmHWM:\s+(\d+) kB/, 1]
+      kib && Integer(kib) * 1024
+    rescue Errno::ENOENT
+      nil
+    end
+
+    def jit
+      return "yjit" if defined?(RubyVM::YJIT.enabled?) && RubyVM::YJIT.enabled?
+      return "zjit" if defined?(RubyVM::ZJIT.enabled?) && RubyVM::ZJIT.enabled?
+      return "rjit" if defined?(RubyVM::RJIT.enabled?) && RubyVM::RJIT.enabled?
+      return "mjit" if defined?(RubyVM::MJIT.enabled?) && RubyVM::MJIT.enabled?
+
+      "off"
+    end
+  end
+end
+
+answers = $stdout.dup
+$stdout.reopen($stderr)
+begin
+  child = Bench::Child.new(ARGV.fetch(0))
+  answer = ARGV[1] == "--probe" ? child.probe : child.measure(ARGV.fetch(1), Float(ARGV.fetch(2)))
+  answers.puts JSON.generate(answer)
+rescue StandardError, ScriptError => e
+  abort "#{e.class}: #{e.message}"
+end

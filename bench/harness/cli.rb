@@ -1,0 +1,92 @@
+# frozen_string_literal: true
+
+require "json"
+require "optparse"
+require_relative "runner"
+require_relative "table"
+
+module Bench
+  # The command line of bench/run.
+  class CLI
+    # Runs and returns the exit status (Integer): 0, 1 if a measurement failed, 2 for wrong usage.
+    def self.start(arguments)
+      new.start(arguments)
+    rescue OptionParser::ParseError, ArgumentError => e
+      warn "bench: #{e.message}"
+      2
+    end
+
+    def initialize
+      @options = { rounds: 5, scale: 1.0, limit: 300, strace: true, json: nil }
+    end
+
+    def start(arguments)
+      arguments = parser.parse(arguments)
+      return 0 if @done
+
+      # The file is opened before the first minute is spent.
+      File.open(@options[:json], "a") {} if @options[:json]
+      report = runner(rows: @options[:rows] || names(arguments)).run
+      clear_progress
+      puts Table.new(report)
+      File.write(@options[:json], "#{JSON.pretty_generate(report)}\n") if @options[:json]
+      status(report)
+    rescue SystemCallError => e
+      warn "bench: #{e.message}"
+      2
+    end
+
+    private
+
+    def names(arguments)
+      arguments.empty? ? Bench.row_names : arguments
+    end
+
+    def runner(rows:)
+      rows.each { |name| Bench.row(name) }
+      peers = @options[:peers] || Bench.peer_names
+      peers.each { |name| Bench.peer(name) }
+      Runner.new(rows: rows, peers: peers, **@options.slice(:rounds, :scale, :limit, :strace)) { |line| progress(line) }
+    end
+
+    def progress(line)
+      $stderr.print "\r\e[K#{line}" if $stderr.tty?
+    end
+
+    def clear_progress
+      $stderr.print "\r\e[K" if $stderr.tty?
+    end
+
+    def status(report)
+      results = report[:rows].flat_map { |_, row| row[:peers].values }
+      results.empty? || results.any? { |result| result[:failures].any? } ? 1 : 0
+    end
+
+    def parser
+      OptionParser.new do |o|
+        o.banner = "usage: bench/run [options] [ROW...]"
+        o.separator "Rows:  #{Bench.row_names.join(", ")}"
+        o.separator "Peers: #{Bench.peer_names.join(", ")}"
+        o.on("--rows LIST", Array, "rows to run (default: all)") { |v| @options[:rows] = v }
+        o.on("--peers LIST", Array, "peers to run (default: all)") { |v| @options[:peers] = v.map { |n| n.tr("-", "_") } }
+        o.on("--rounds N", Integer, "runs of each pair (default: 5)") { |v| @options[:rounds] = positive(v) }
+        o.on("--scale X", Float, "fraction of the iterations (default: 1)") { |v| @options[:scale] = positive(v) }
+        o.on("--timeout SECONDS", Float, "for one process (default: 300)") { |v| @options[:limit] = positive(v) }
+        o.on("--[no-]strace", "count system calls (default: if installed)") { |v| @options[:strace] = v }
+        o.on("--json FILE", "write every sample there") { |v| @options[:json] = v }
+        o.on("-h", "--help", "print this") { finish(o.to_s) }
+      end
+    end
+
+    def positive(value)
+      raise OptionParser::InvalidArgument, "#{value} (must be above 0)" unless value.positive?
+
+      value
+    end
+
+    def finish(text)
+      puts text
+      @done = true
+    end
+  end
+end

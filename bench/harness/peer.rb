@@ -1,0 +1,106 @@
+# frozen_string_literal: true
+
+module Bench
+  # A way to run things at the same time. A peer is one file in bench/peers, named after the class
+  # in it (peers/threads_mn.rb holds Bench::Peers::ThreadsMn). A subclass states its +title+, the
+  # +gems+ and the +env+ that it needs, and defines #spawn and #wait.
+  class Peer
+    class << self
+      # One line for the list of peers. With an argument, sets it.
+      def title(text = @title)
+        @title = text
+      end
+
+      # Hash of gem name to version requirement, as bench/peers-install installs them. Sets it when
+      # given. Evaluated on the running Ruby, so that a pin may depend on RUBY_VERSION.
+      def gems(requirements = @gems || {})
+        @gems = requirements
+      end
+
+      # Hash of the environment variables that the process of this peer is started with.
+      def env(variables = @env || {})
+        @env = variables
+      end
+
+      # True for what this project builds; the others are what the table's ratio refers to.
+      def ours?
+        false
+      end
+
+      # nil, or the reason (String) why this peer cannot run here. Asked in a fresh process that
+      # has the peer's gems and environment.
+      def unavailable
+        nil
+      end
+
+      # Hash of what runs to its version, for the report. Asked where #unavailable was.
+      def versions
+        gems.keys.to_h { |name| [name, Gem.loaded_specs[name]&.version.to_s] }
+      end
+    end
+
+    # Called before the clock starts.
+    def setup; end
+
+    # Starts the block next to the others.
+    def spawn
+      raise NotImplementedError, "#{self.class}#spawn"
+    end
+
+    # Blocks until everything that was spawned, also from inside, has ended.
+    def wait
+      raise NotImplementedError, "#{self.class}#wait"
+    end
+
+    # Called after the clock has stopped.
+    def teardown; end
+  end
+
+  # A peer that runs each block in a Thread.
+  class ThreadPeer < Peer
+    def setup
+      @threads = []
+    end
+
+    def spawn(&block)
+      @threads << Thread.new(&block)
+    end
+
+    # A thread that spawns has put its child in the list before it ends itself, so an empty list
+    # means that all have ended.
+    def wait
+      while (thread = @threads.shift)
+        thread.join
+      end
+    end
+  end
+
+  # A peer that runs each block in a fiber of a Fiber::Scheduler; defines #scheduler.
+  class SchedulerPeer < Peer
+    # A new Fiber::Scheduler that has a public #run.
+    def scheduler
+      raise NotImplementedError, "#{self.class}#scheduler"
+    end
+
+    def setup
+      @scheduler = scheduler
+      Fiber.set_scheduler(@scheduler)
+    end
+
+    def spawn(&block)
+      Fiber.schedule(&block)
+    end
+
+    def wait
+      @scheduler.run
+    end
+
+    def teardown
+      Fiber.set_scheduler(nil)
+    end
+  end
+
+  # Holds the peers; each is found by the name of its file.
+  module Peers
+  end
+end

@@ -1,0 +1,56 @@
+# frozen_string_literal: true
+
+require_relative "row"
+require_relative "peer"
+
+# The benchmark: rows (workloads) by peers (ways to run them), each pair measured in processes of
+# its own. Adding a row or a peer is adding one file.
+module Bench
+  ROOT = File.expand_path("../..", __dir__)
+
+  module_function
+
+  # Array of String: the names of all rows.
+  def row_names
+    names_in("rows")
+  end
+
+  # Array of String: the names of all peers, ours last.
+  def peer_names
+    names_in("peers").sort_by { |name| [peer(name).ours? ? 1 : 0, name] }
+  end
+
+  # The Row subclass of that name. Raises ArgumentError if there is none.
+  def row(name)
+    find("rows", name, Rows)
+  end
+
+  # The Peer subclass of that name. Raises ArgumentError if there is none.
+  def peer(name)
+    find("peers", name, Peers)
+  end
+
+  # String: the folder that bench/peers-install fills for the running Ruby. Outside of the
+  # checkout: compiled gems of several Rubies must not meet, and `make clean` need not know them.
+  def peers_dir
+    cache = ENV["EAGAIN_CACHE"]
+    cache = File.join(ENV["XDG_CACHE_HOME"] || File.join(Dir.home, ".cache"), "eagain") if cache.to_s.empty?
+    File.join(cache, "peers-#{RUBY_VERSION}")
+  end
+
+  def names_in(folder)
+    Dir.children(File.join(ROOT, "bench", folder)).grep(/\.rb\z/).map { |file| file.delete_suffix(".rb") }.sort
+  end
+
+  def find(folder, name, namespace)
+    path = File.join(ROOT, "bench", folder, "#{name}.rb")
+    unless name.match?(/\A\w+\z/) && File.file?(path)
+      raise ArgumentError, "no #{name} among the #{folder}: #{names_in(folder).join(", ")}"
+    end
+
+    require path
+    namespace.const_get(name.split("_").map(&:capitalize).join)
+  end
+
+  private_class_method :names_in, :find
+end

@@ -1,0 +1,64 @@
+# frozen_string_literal: true
+
+module Bench
+  # A workload, written once against plain Ruby. A row is one file in bench/rows, named after the
+  # class in it (rows/pipes.rb holds Bench::Rows::Pipes), and knows no peer: whatever runs at the
+  # same time goes through #spawn, and #wait blocks until all of that has ended.
+  #
+  # A subclass states its +title+ and +unit+ and defines #operations, #call and #result. One object
+  # runs once, in a process of its own.
+  class Row
+    class << self
+      # One line that says what is done, for the heading of the table. With an argument, sets it.
+      def title(text = @title)
+        @title = text
+      end
+
+      # What one operation is, in the singular: "message", "round trip". With an argument, sets it.
+      def unit(text = @unit)
+        @unit = text
+      end
+    end
+
+    # +peer+:: the Peer that runs what is spawned
+    # +scale+:: the fraction (Float, above 0) of the full number of iterations
+    def initialize(peer, scale)
+      @peer = peer
+      @scale = scale
+    end
+
+    # Integer: how many units the whole row makes at this scale.
+    def operations
+      raise NotImplementedError, "#{self.class}#operations"
+    end
+
+    # The measured part. Starts everything with #spawn and returns from #wait.
+    def call
+      raise NotImplementedError, "#{self.class}#call"
+    end
+
+    # Integer: the operations that really arrived. A peer that loses work is failed, not timed.
+    def result
+      raise NotImplementedError, "#{self.class}#result"
+    end
+
+    private
+
+    def spawn(&block)
+      @peer.spawn(&block)
+    end
+
+    def wait
+      @peer.wait
+    end
+
+    # The full number of iterations, at this row's scale; at least one.
+    def scaled(count)
+      [(count * @scale).round, 1].max
+    end
+  end
+
+  # Holds the rows; each is found by the name of its file.
+  module Rows
+  end
+end

@@ -1,0 +1,147 @@
+# frozen_string_literal: true
+
+require "time"
+require_relative "machine"
+require_relative "process"
+require_relative "registry"
+
+module Bench
+  # Measures rows by peers. In each round every peer runs once, each time starting with another
+  # one, so that a slow spell of the machine falls on all of them.
+  class Runner
+    # The scales of the two runs under strace. System calls per operation are the difference of
+    # their counts over the difference of their operations: what start-up costs cancels out.
+    STRACE_SCALES = [0.05, 0.01].freeze
+
+    # +rows+, +peers+:: Arrays of names
+    # +rounds+:: Integer
+    # +scale+:: Float, the fraction of the full iterations
+    # +limit+:: seconds for one process
+    # +strace+:: false leaves the runs under strace out
+    # The block is called with a line of progress before each process.
+    def initialize(rows:, peers:, rounds:, scale:, limit:, strace: true, &progress)
+      @rows = rows
+      @peers = peers
+      @rounds = rounds
+      @scale = scale
+      @limit = limit
+      @strace = strace
+      @progress = progress
+    end
+
+    # Hash, ready for JSON; see docs/how-to/benchmark.md for its fields.
+    def run
+      machine = Machine.describe
+      report = {
+        format: "eagain-bench/1", date: Time.now.utc.iso8601, revision: Machine.revision,
+        machine: machine, ruby: Machine.ruby,
+        options: { rows: @rows, peers: @peers, rounds: @rounds, scale: @scale },
+        peers: probe_all
+      }
+      report[:rows] = @rows.to_h { |name| [name, measure_row(name, runnable(report[:peers]))] }
+      report
+    end
+
+    private
+
+    def runnable(peers)
+      peers.reject { |_, peer| peer[:unavailable] }.keys
+    end
+
+    def probe_all
+      @peers.to_h do |name|
+        tell "asking #{name}"
+        peer = Bench.peer(name)
+        [name, { title: peer.title, ours: peer.ours?, env: peer.env }.merge(probe(name))]
+      end
+    end
+
+    def probe(name)
+      child(name).probe
+    rescue ChildProcess::Failed => e
+      { unavailable: e.message, versions: {}, jit: nil }
+    end
+
+    def measure_row(name, peers)
+      row = Bench.row(name)
+      results = peers.to_h { |peer| [peer, { samples: [], failures: [] }] }
+      @rounds.times do |round|
+        peers.rotate(round).each { |peer| take_sample(name, peer, round, results[peer]) }
+      end
+      peers.each { |peer| results[peer].merge!(summarise(results[peer][:samples]), count_calls(name, peer)) }
+      compare(results)
+      { title: row.title, unit: row.unit, operations: row.new(nil, @scale).operations, peers: results }
+    end
+
+    def take_sample(row, peer, round, result)
+      tell "#{row}: round #{round + 1} of #{@rounds}, #{peer}"
+      result[:samples] << { round: round + 1 }.merge(child(peer).measure(row, @scale))
+    rescue ChildProcess::Failed => e
+      result[:failures] << "round #{round + 1}: #{e.message}"
+    end
+
+    def summarise(samples)
+      return {} if samples.empty?
+
+      {
+        wall: spread(samples.map { |s| s[:wall] }),
+        cpu: spread(samples.map { |s| s[:user] + s[:system] }),
+        rss: spread(samples.filter_map { |s| s[:rss] })
+      }
+    end
+
+    # Hash: median, min, max of an Array of Numeric; nil of none.
+    def spread(values)
+      return if values.empty?
+
+      sorted = values.sort
+      middle = sorted.size / 2
+      median = sorted.size.odd? ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2.0
+      { median: median, min: sorted.first, max: sorted.last }
+    end
+
+    def count_calls(row, peer)
+      return { calls: nil, calls_note: "--no-strace" } unless @strace
+      return { calls: nil, calls_note: "strace not installed" } unless ChildProcess.strace?
+
+      tell "#{row}: under strace, #{peer}"
+      { calls: calls_per_operation(row, peer), calls_note: nil }
+    rescue ChildProcess::Failed => e
+      { calls: nil, calls_note: "strace: #{e.message}" }
+    end
+
+    # Hash: +total+ and +by_name+, in calls per operation.
+    def calls_per_operation(row, peer)
+      scale = [@scale, 1].min
+      (more, many), (less, few) = STRACE_SCALES.map { |s| child(peer).system_calls(row, s * scale_of_strace(scale)) }
+      operations = more[:operations] - less[:operations]
+      raise ChildProcess::Failed, "the scale is too small for a difference" unless operations.positive?
+
+      per_name = (many.keys | few.keys).to_h { |name| [name, (many.fetch(name, 0) - few.fetch(name, 0)).fdiv(operations)] }
+      shown = per_name.select { |_, calls| calls.abs >= 0.001 }.sort_by { |_, calls| -calls }
+      { total: per_name.values.sum.round(3), by_name: shown.to_h.transform_values { |calls| calls.round(3) } }
+    end
+
+    # A run that is smaller than the one under strace would be makes that one smaller too.
+    def scale_of_strace(scale)
+      [scale / STRACE_SCALES.max, 1].min
+    end
+
+    # Each peer's median wall time over the best one that is not ours.
+    def compare(results)
+      best = results.reject { |peer, _| Bench.peer(peer).ours? }.filter_map { |_, r| r.dig(:wall, :median) }.min
+      results.each_value do |result|
+        wall = result.dig(:wall, :median)
+        result[:ratio] = best && wall && wall / best
+      end
+    end
+
+    def child(peer)
+      ChildProcess.new(peer, limit: @limit)
+    end
+
+    def tell(text)
+      @progress&.call(text)
+    end
+  end
+end

@@ -1,0 +1,81 @@
+# frozen_string_literal: true
+
+module Bench
+  # The report on a terminal.
+  class Table
+    HEADINGS = ["", "wall s", "min-max", "cpu s", "min-max", "of best", "peak MiB", "calls"].freeze
+
+    # +report+:: the Hash of Runner#run
+    def initialize(report)
+      @report = report
+    end
+
+    # String with one table per row of the benchmark, then what could not be measured.
+    def to_s
+      [heading, *@report[:rows].map { |name, row| section(name, row) }, legend, *notes].join("\n")
+    end
+
+    private
+
+    def heading
+      machine = @report[:machine]
+      <<~TEXT
+        #{@report[:ruby][:description]}
+        #{machine[:kernel]}, #{machine[:processors]} x #{machine[:processor]}, load #{machine[:load]}
+        #{@report[:options][:rounds]} rounds, scale #{@report[:options][:scale]}#{revision}
+      TEXT
+    end
+
+    def revision
+      @report[:revision] ? ", revision #{@report[:revision]}" : ""
+    end
+
+    def section(name, row)
+      lines = [HEADINGS, *row[:peers].map { |peer, result| line(peer, result) }]
+      widths = HEADINGS.each_index.map { |i| lines.map { |l| l[i].size }.max }
+      table = lines.map do |fields|
+        fields.each_with_index.map { |f, i| i.zero? ? f.ljust(widths[i]) : f.rjust(widths[i]) }.join("  ").rstrip
+      end
+      "#{name}: #{row[:title]}\n#{table.join("\n")}\n"
+    end
+
+    def line(peer, result)
+      [peer, seconds(result[:wall]), range(result[:wall]), seconds(result[:cpu]), range(result[:cpu]),
+       number("%.2f", result[:ratio]), number("%.1f", result.dig(:rss, :median)&.fdiv(1 << 20)),
+       number("%.2f", result.dig(:calls, :total))]
+    end
+
+    def seconds(spread)
+      number("%.3f", spread&.fetch(:median))
+    end
+
+    def range(spread)
+      spread ? format("%.3f-%.3f", spread[:min], spread[:max]) : "-"
+    end
+
+    def number(pattern, value)
+      value ? format(pattern, value) : "-"
+    end
+
+    def legend
+      units = @report[:rows].map { |name, row| "#{row[:unit]} (#{name})" }.join(", ")
+      "Medians. cpu: user + system of the process. of best: wall over the best peer that is not ours.\n" \
+        "calls: system calls per #{units}, start-up not counted.\n"
+    end
+
+    def notes
+      missing = @report[:peers].filter_map { |name, peer| "not measured: #{name}: #{peer[:unavailable]}" if peer[:unavailable] }
+      results = @report[:rows].flat_map { |name, row| row[:peers].map { |peer, result| ["#{name}, #{peer}", result] } }
+      failed = results.flat_map { |where, result| result[:failures].map { |reason| "failed: #{where}: #{reason}" } }
+      missing + failed + uncounted(results)
+    end
+
+    # One line per reason, as a missing strace is the same for all.
+    def uncounted(results)
+      without = results.select { |_, result| result[:calls_note] }
+      without.group_by { |_, result| result[:calls_note] }.map do |reason, pairs|
+        "calls not counted: #{reason}#{" (#{pairs.map(&:first).join("; ")})" if pairs.size < results.size}"
+      end
+    end
+  end
+end

@@ -1,0 +1,16 @@
+# frozen_string_literal: true
+
+module Bench
+  module Peers
+    # Ruby's own M:N threads.
+    class ThreadsMn < ThreadPeer
+      title "Thread.new with RUBY_MN_THREADS=1"
+      env "RUBY_MN_THREADS" => "1"
+
+      # RUBY_DESCRIPTION says so when the variable took effect; Rubies before 3.3 ignore it.
+      def self.unavailable
+        "not on this Ruby" unless RUBY_DESCRIPTION.include?("+MN")
+      end
+    end
+  end
+end

@@ -1,0 +1,95 @@
+# frozen_string_literal: true
+
+require_relative "helper"
+require "json"
+require "open3"
+require "rbconfig"
+require "tempfile"
+
+# The harness, not the figures: every row runs under plain threads and under ours, at a hundredth.
+class TestBench < Minitest::Test
+  RUN = File.expand_path("../../bench/run", __dir__)
+
+  def bench(*arguments)
+    Open3.capture3(RbConfig.ruby, RUN, *arguments)
+  end
+
+  def report(*arguments)
+    Tempfile.create("bench") do |file|
+      table, errors, status = bench("--json", file.path, *arguments)
+      assert_predicate status, :success?, errors + table
+      yield table, JSON.parse(File.read(file.path), symbolize_names: true)
+    end
+  end
+
+  def test_every_row_is_measured_and_written_as_json
+    report("--scale", "0.01", "--rounds", "1", "--no-strace", "--peers", "threads,eagain_epoll") do |table, json|
+      assert_equal "eagain-bench/1", json[:format]
+      assert_equal RUBY_VERSION, json[:ruby][:version]
+      assert_equal %i[eagain_epoll threads], json[:peers].keys.sort
+      assert_empty(json[:peers].values.filter_map { |peer| peer[:unavailable] })
+      assert_includes json[:rows].keys, :pipes
+      json[:rows].each do |name, row|
+        assert_includes table, "#{name}: #{row[:title]}"
+        row[:peers].each_value { |result| assert_result(result, row[:operations]) }
+      end
+    end
+  end
+
+  def assert_result(result, operations)
+    assert_empty result[:failures]
+    assert_equal 1, result[:samples].size
+    sample = result[:samples].first
+
+    assert_equal operations, sample[:operations]
+    assert_operator sample[:wall], :>, 0
+    assert_in_delta sample[:user] + sample[:system], result[:cpu][:median]
+    assert_in_delta sample[:wall], result[:wall][:max]
+  end
+
+  def test_median_and_spread_of_the_rounds
+    report("--scale", "0.001", "--rounds", "4", "--no-strace", "--peers", "threads", "echo") do |_, json|
+      result = json[:rows][:echo][:peers][:threads]
+      walls = result[:samples].map { |sample| sample[:wall] }.sort
+
+      assert_equal [1, 2, 3, 4], result[:samples].map { |sample| sample[:round] }
+      assert_in_delta (walls[1] + walls[2]) / 2, result[:wall][:median]
+      assert_equal walls.minmax, result[:wall].values_at(:min, :max)
+      assert_in_delta 1.0, result[:ratio]
+    end
+  end
+
+  # A message through a pipe is at least one write and one read.
+  def test_system_calls_per_operation
+    skip "strace not installed" unless system("strace", "-V", out: File::NULL, err: File::NULL)
+    report("--scale", "0.01", "--rounds", "1", "--peers", "threads", "pipes") do |_, json|
+      calls = json[:rows][:pipes][:peers][:threads][:calls]
+
+      assert_in_delta 1.0, calls[:by_name][:write], 0.05
+      assert_operator calls[:by_name][:read], :>=, 1.0
+      assert_operator calls[:total], :>=, 2.0
+    end
+  end
+
+  def test_a_peer_that_cannot_run_is_named_and_not_a_failure
+    table, errors, status = bench("--scale", "0.001", "--rounds", "1", "--no-strace",
+                                  "--peers", "threads,threads_mn", "echo")
+
+    assert_predicate status, :success?, errors
+    if RUBY_VERSION < "3.3"
+      assert_includes table, "not measured: threads_mn: not on this Ruby"
+    else
+      refute_includes table, "not measured"
+    end
+  end
+
+  def test_wrong_usage_is_one_line_and_status_2
+    [["--bogus"], ["nosuchrow"], ["--peers", "nosuchpeer"], ["--rounds", "0"], ["--json", "/nonexistent/x"]].each do |arguments|
+      table, errors, status = bench(*arguments)
+
+      assert_equal 2, status.exitstatus, arguments.inspect
+      assert_empty table
+      assert_equal 1, errors.lines.size, errors
+    end
+  end
+end
