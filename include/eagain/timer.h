@@ -45,7 +45,8 @@ EA_API int64_t ea_deadline_after(double seconds);
 EA_API void ea_timers_init(struct ea_timers *timers, int64_t now);
 
 /* Prepares a timer that is not armed. fire is called from ea_timers_expire(), after the timer
- * was disarmed: it may arm and cancel any timer of the set, this one included, or free it. */
+ * was disarmed: it may arm and cancel any timer of the set, this one included, or free it. It must
+ * return: others that are due wait on ea_timers_expire()'s stack. */
 EA_API void ea_timer_init(struct ea_timer *timer, void (*fire)(struct ea_timer *));
 
 /* Arms (or re-arms) for an absolute deadline. A deadline in the past fires at the next
@@ -64,8 +65,9 @@ static inline bool ea_timer_armed(const struct ea_timer *timer) {
  * EA_TIME_NEVER when nothing is armed. */
 EA_API int64_t ea_timers_next(struct ea_timers *timers);
 
-/* Fires what is due at now, in order of ticks and, within a tick, in order of arming.
- * Returns how many fired. */
+/* Fires what is due at now, in order of ticks and, within a tick, in order of arming; what was armed
+ * for the past counts as due in the tick in which it was armed. What fire arms for the past waits
+ * for the next call. Returns how many fired. */
 EA_API size_t ea_timers_expire(struct ea_timers *timers, int64_t now);
 
 EA_END
