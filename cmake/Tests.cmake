@@ -29,9 +29,20 @@ function(eagain_test_program name source)
   target_compile_definitions(${name} PRIVATE _GNU_SOURCE)
 endfunction()
 
+# A test, and the same under valgrind (`ctest -C valgrind -L valgrind`).
+find_program(EAGAIN_VALGRIND valgrind)
+set(valgrind ${EAGAIN_VALGRIND} --quiet --error-exitcode=99 --fair-sched=yes --leak-check=full
+    --show-leak-kinds=definite --errors-for-leak-kinds=definite)
 function(eagain_test name)
   add_test(NAME ${name} COMMAND ${ARGN})
   set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 300)
+  if(EAGAIN_VALGRIND AND NOT EAGAIN_SANITIZE)
+    list(POP_FRONT ARGN program)
+    add_test(NAME valgrind_${name} CONFIGURATIONS valgrind
+             COMMAND ${valgrind} $<TARGET_FILE:${program}> ${ARGN})
+    set_tests_properties(valgrind_${name} PROPERTIES
+                         SKIP_RETURN_CODE 77 TIMEOUT 600 LABELS valgrind)
+  endif()
 endfunction()
 
 file(GLOB test_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/test/c/test_*.c)
