@@ -21,10 +21,11 @@ enum ea_fd_fact {
     EA_FD_IS_SOCKET = 1 << 0,    /* recv/send with MSG_DONTWAIT work on it */
     EA_FD_NOT_SOCKET = 1 << 1,   /* they do not: ENOTSOCK was seen */
     EA_FD_NOWAIT = 1 << 2,       /* preadv2/pwritev2(RWF_NOWAIT) work on it */
-    EA_FD_NO_NOWAIT = 1 << 3,    /* they do not: EOPNOTSUPP was seen */
+    EA_FD_NO_NOWAIT = 1 << 3,    /* preadv2 does not: EOPNOTSUPP was seen */
     EA_FD_NONBLOCKING = 1 << 4,  /* O_NONBLOCK was set by us, on a descriptor that we made */
     EA_FD_ALWAYS_READY = 1 << 5, /* a regular file or the like: polling is pointless (EPERM) */
     EA_FD_SOCKET_FACTS = 1 << 6, /* family, type and protocol below are valid */
+    EA_FD_NO_NOWAIT_WRITE = 1 << 7, /* pwritev2 does not; preadv2 may, as on regular files */
 };
 
 struct ea_fd {

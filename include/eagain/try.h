@@ -48,20 +48,25 @@ EA_API ea_result ea_try_sendto(struct ea_fd *fd, const void *buf, size_t len, in
 EA_API ea_result ea_try_sendmsg(struct ea_fd *fd, const struct msghdr *msg, int flags);
 
 /* accept4(2) with SOCK_CLOEXEC | SOCK_NONBLOCK (the new descriptor is ours). The listener's mode is
- * not changed: when it is not known to be non-blocking (EA_FD_NONBLOCKING), poll(2) is asked first,
- * and a connection that vanishes in between is the one case in which the call could block, until
- * the next connection. ECONNABORTED and the other errors that accept(2) passes on from the
- * new connection mean "try again" and are retried here. The new number, or -EMFILE and the like. */
+ * not changed: when it is not known to be non-blocking (EA_FD_NONBLOCKING), poll(2) is asked first.
+ * Such a listener is the one case in which a call here can block: when another thread or process
+ * accepts the connection between the two calls, until the next connection. ECONNABORTED and the
+ * other errors that accept(2) passes on from the new connection mean "try again" and are retried
+ * here, a few times. The new number, or -EMFILE and the like. */
 EA_API ea_result ea_try_accept(struct ea_fd *fd, struct sockaddr *addr, socklen_t *addrlen);
 
 /* connect(2) on a socket with O_NONBLOCK (ours: EA_FD_NONBLOCKING, or the caller's word). 0 when
- * connected; EA_WAIT_WRITABLE while in progress: wait, then ea_try_connected(). */
+ * connected; EA_WAIT_WRITABLE while in progress: wait, then ea_try_connected(). -EBUSY when the
+ * backlog of a UNIX socket is full (EAGAIN of connect(2)): no event tells of room, so pause and
+ * try again. */
 EA_API ea_result ea_try_connect(struct ea_fd *fd, const struct sockaddr *addr, socklen_t addrlen);
 
-/* The outcome of a connection attempt: 0, EA_WAIT_WRITABLE, or -errno from SO_ERROR. */
+/* The outcome of a connection attempt: 0, EA_WAIT_WRITABLE, or -errno from SO_ERROR; -ENOTCONN when
+ * there was no attempt or its error was taken by somebody else. */
 EA_API ea_result ea_try_connected(struct ea_fd *fd);
 
-/* What poll(2) says now, without waiting: a mask of EA_READABLE... or -errno. One system call. */
+/* What poll(2) says now, without waiting: a mask of EA_READABLE... or -errno; -EBADF when fd is not
+ * open. One system call. */
 EA_API ea_result ea_try_poll(int fd, unsigned events);
 
 EA_END
