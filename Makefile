@@ -5,7 +5,7 @@
 #   make demo           the main job: 1,000 URLs through unmodified Net::HTTP
 #   make test           everything that can be tested with this machine's Ruby
 #   make test-chroots   the Ruby tests under other Rubies, in Debian chroots
-#   make bench          measures; bench-peers: against other schedulers
+#   make bench          measures; bench-peers installs what it compares with
 #   make install        the C library, below $(DESTDIR)$(PREFIX)
 #   make gem            pkg/eagain-VERSION.gem
 #   make format lint clean
@@ -31,7 +31,7 @@ setup-build:
 	@script/setup --check build
 
 lib: setup-build
-	@script/build-c $(BUILD) $(CMAKE_FLAGS) -DCMAKE_INSTALL_PREFIX=$(PREFIX)
+	@script/build-c --libraries $(BUILD) $(CMAKE_FLAGS) -DCMAKE_INSTALL_PREFIX=$(PREFIX)
 
 ext: setup-build
 	@$(RUBY) script/build-ext
@@ -45,11 +45,8 @@ test:
 	@script/setup build test
 	@RUBY="$(RUBY)" script/test
 
-test-c: lib
-	@script/test c
-
 test-sanitizers: test-asan test-tsan
-test-asan test-tsan test-valgrind test-ruby test-install test-gem: setup-build
+test-c test-asan test-tsan test-valgrind test-ruby test-install test-gem: setup-build
 	@RUBY="$(RUBY)" script/test $(@:test-%=%)
 
 test-chroots:
@@ -59,8 +56,9 @@ test-chroots:
 bench: all
 	@RUBY="$(RUBY)" bench/run $(ARGS)
 
-bench-peers: all
-	@RUBY="$(RUBY)" bench/run --peers $(ARGS)
+bench-peers:
+	@script/setup build bench
+	@RUBY="$(RUBY)" bench/peers-install
 
 install: lib
 	@DESTDIR="$(DESTDIR)" cmake --install $(BUILD) --prefix "$(PREFIX)"
