@@ -12,7 +12,7 @@ require "open3"
 require "optparse"
 
 jobs = Etc.nprocessors
-OptionParser.new { |o| o.on("-j", "--jobs N", Integer) { |n| jobs = n } }.parse!
+OptionParser.new { |o| o.on("-j", "--jobs N", Integer) { |n| jobs = [n, 1].max } }.parse!
 abort "usage: parallel_commands.rb [-j N] COMMAND..." if ARGV.empty?
 
 failed = Eagain.run do
