@@ -101,10 +101,10 @@ module Support
     threads.map! { |t| "thread #{t.inspect}\n  #{t.backtrace&.first(12)&.join("\n  ")}" }
     fibers = []
     ObjectSpace.each_object(Fiber) do |f|
-      next if !f.alive? || f == Fiber.current || fibers.size >= 20
+      next if !f.alive? || f == Fiber.current || fibers.size >= 10
 
       trace = f.backtrace
-      fibers << "fiber #{f.inspect}\n  #{trace.first(12).join("\n  ")}" if trace && !trace.empty?
+      fibers << "fiber #{f.inspect}\n  #{trace.first(6).join("\n  ")}" if trace && !trace.empty?
     rescue StandardError
       next
     end

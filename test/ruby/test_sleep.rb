@@ -69,8 +69,20 @@ class SleepTest < EagainTest
     end
   end
 
-  def test_sleep_without_an_end_is_woken_by_thread_wakeup
-    skip "Thread#wakeup does not reach sleeping fibers" unless hook?(:kernel_sleep)
+  def test_sleep_of_nil_has_no_end
+    ruby_at_least "3.3", "sleep(nil) is an error"
+    only_ours
+    schedule do
+      scheduler = Fiber.scheduler
+      sleeper = task { assert_raises(RuntimeError) { sleep(nil) } }
+      sleep 0.005
+      refute sleeper.done?
+      scheduler.raise(sleeper.fiber, RuntimeError.new("wake up"))
+      await("sleeper") { sleeper.done? }
+    end
+  end
+
+  def test_thread_wakeup_disturbs_nobody
     schedule do
       thread = Thread.current
       queue = Queue.new
@@ -78,9 +90,16 @@ class SleepTest < EagainTest
         queue.pop
         thread.wakeup
       end
+      forever = task { Queue.new.tap { |q| @never = q }.pop }
       queue << true
+      start = now
       sleep 0.005
+      assert_operator now - start, :>=, 0.005
       waker.join
+      refute forever.done?
+      @never << :now
+      await("the other") { forever.done? }
+      assert_equal :now, forever.value
     end
   end
 
