@@ -105,13 +105,20 @@ static ea_result received_nothing(struct ea_fd *fd, ea_result r) {
     return r == EA_WAIT_READABLE && ea_try_empty_receive(fd) == EA_EOF ? 0 : r;
 }
 
+/* Nothing was asked of the socket, since ready_now() gave ready, <= 0. */
+static ea_result not_received(struct ea_fd *fd, ea_result ready, size_t len) {
+    if (ready < 0)
+        return ready;
+    return len > 0 ? EA_WAIT_READABLE : received_nothing(fd, EA_WAIT_READABLE);
+}
+
 ea_result ea_try_recvfrom(struct ea_fd *fd, void *buf, size_t len, int flags, struct sockaddr *addr,
                           socklen_t *addrlen) {
     if (EA_UNLIKELY(len > SSIZE_MAX))
         return -EINVAL;
     ea_result ready = ready_now(fd, POLLIN);
     if (ready <= 0)
-        return ready < 0 ? ready : EA_WAIT_READABLE;
+        return not_received(fd, ready, len);
     ssize_t r;
     RETRY_EINTR(r, recvfrom(fd->fd, buf, len, flags | DONTWAIT, addr, addrlen));
     ea_result result = received(fd, r, len > 0);
@@ -128,7 +135,7 @@ ea_result ea_try_recvmsg(struct ea_fd *fd, struct msghdr *msg, int flags) {
         return total;
     ea_result ready = ready_now(fd, POLLIN);
     if (ready <= 0)
-        return ready < 0 ? ready : EA_WAIT_READABLE;
+        return not_received(fd, ready, (size_t)total);
     ssize_t r;
     RETRY_EINTR(r, recvmsg(fd->fd, msg, flags | DONTWAIT));
     bool may_end = total > 0;
