@@ -27,6 +27,22 @@ module Bench
         false
       end
 
+      # True for what is no way to run Ruby, and only shows how fast the machine is.
+      def floor?
+        false
+      end
+
+      # Array of the names of the rows that it can run; nil for all.
+      def rows
+        nil
+      end
+
+      # nil, as the row's Ruby is run; or the command (Array of String) that runs it instead, and
+      # prints what Child#measure returns as JSON.
+      def command(_row, _scale)
+        nil
+      end
+
       # nil, or the reason (String) why this peer cannot run here. Asked in a fresh process that
       # has the peer's gems and environment.
       def unavailable

@@ -18,26 +18,26 @@ module Bench
     # +limit+:: seconds after which it is killed
     def initialize(peer_name, limit:)
       @peer_name = peer_name
-      @env = Bench.peer(peer_name).env
+      @peer = Bench.peer(peer_name)
       @limit = limit
     end
 
     # Hash with Symbol keys, as Child#probe and Child#measure say. Blocks until the child has ended.
     # Raises Failed.
     def probe
-      answer([], "--probe")
+      answer([RbConfig.ruby, CHILD, @peer_name, "--probe"])
     end
 
     # As #probe.
     def measure(row_name, scale)
-      answer([], row_name, scale.to_s)
+      answer(command(row_name, scale))
     end
 
     # Hash of system call name to Integer: all that the process and its threads made, start-up
     # included. Needs strace in the PATH.
     def system_calls(row_name, scale)
       Tempfile.create("eagain-bench") do |table|
-        sample = answer(["strace", "-f", "-c", "-o", table.path], row_name, scale.to_s)
+        sample = answer(["strace", "-f", "-c", "-o", table.path, *command(row_name, scale)])
         [sample, parse(table.read)]
       end
     end
@@ -49,8 +49,12 @@ module Bench
 
     private
 
-    def answer(wrapper, *arguments)
-      text, errors, status = capture([*wrapper, RbConfig.ruby, CHILD, @peer_name, *arguments])
+    def command(row_name, scale)
+      @peer.command(row_name, scale) || [RbConfig.ruby, CHILD, @peer_name, row_name, scale.to_s]
+    end
+
+    def answer(command)
+      text, errors, status = capture(command)
       unless status.success?
         reason = errors.lines.map(&:strip).reject(&:empty?).first || "no message"
         raise Failed, "#{how_it_ended(status)}: #{reason}"
@@ -71,7 +75,7 @@ module Bench
     def capture(command)
       Tempfile.create("eagain-bench") do |errors|
         reader, writer = IO.pipe
-        pid = Process.spawn(@env, *command, in: File::NULL, out: writer, err: errors.path, pgroup: true)
+        pid = Process.spawn(@peer.env, *command, in: File::NULL, out: writer, err: errors.path, pgroup: true)
         writer.close
         status = nil
         text = Timeout.timeout(@limit) { reader.read.tap { status = Process.wait2(pid).last } }

@@ -15,9 +15,9 @@ module Bench
     names_in("rows")
   end
 
-  # Array of String: the names of all peers, ours last.
+  # Array of String: the names of all peers; ours behind the others, the floor at the end.
   def peer_names
-    names_in("peers").sort_by { |name| [peer(name).ours? ? 1 : 0, name] }
+    names_in("peers").sort_by { |name| [peer(name).floor? ? 2 : peer(name).ours? ? 1 : 0, name] }
   end
 
   # The Row subclass of that name. Raises ArgumentError if there is none.

@@ -11,7 +11,7 @@ module Bench
   class Runner
     # The scales of the two runs under strace. System calls per operation are the difference of
     # their counts over the difference of their operations: what start-up costs cancels out.
-    STRACE_SCALES = [0.05, 0.01].freeze
+    STRACE_SCALES = [0.03, 0.01].freeze
 
     # +rows+, +peers+:: Arrays of names
     # +rounds+:: Integer
@@ -38,14 +38,14 @@ module Bench
         options: { rows: @rows, peers: @peers, rounds: @rounds, scale: @scale },
         peers: probe_all
       }
-      report[:rows] = @rows.to_h { |name| [name, measure_row(name, runnable(report[:peers]))] }
+      report[:rows] = @rows.to_h { |name| [name, measure_row(name, runnable(report[:peers], name))] }
       report
     end
 
     private
 
-    def runnable(peers)
-      peers.reject { |_, peer| peer[:unavailable] }.keys
+    def runnable(peers, row)
+      peers.reject { |_, peer| peer[:unavailable] }.keys.select { |name| Bench.peer(name).rows&.include?(row) != false }
     end
 
     def probe_all
@@ -127,9 +127,10 @@ module Bench
       [scale / STRACE_SCALES.max, 1].min
     end
 
-    # Each peer's median wall time over the best one that is not ours.
+    # Each peer's median wall time over the best one that is neither ours nor a floor.
     def compare(results)
-      best = results.reject { |peer, _| Bench.peer(peer).ours? }.filter_map { |_, r| r.dig(:wall, :median) }.min
+      others = results.reject { |name, _| Bench.peer(name).then { |peer| peer.ours? || peer.floor? } }
+      best = others.filter_map { |_, result| result.dig(:wall, :median) }.min
       results.each_value do |result|
         wall = result.dig(:wall, :median)
         result[:ratio] = best && wall && wall / best

@@ -59,7 +59,7 @@ module Bench
 
     def legend
       units = @report[:rows].map { |name, row| "#{row[:unit]} (#{name})" }.join(", ")
-      "Medians. cpu: user + system of the process. of best: wall over the best peer that is not ours.\n" \
+      "Medians. cpu: user + system of the process. of best: wall over the best peer that is not ours (nor C).\n" \
         "calls: system calls per #{units}, start-up not counted.\n"
     end
 
