@@ -60,6 +60,7 @@ have_header("ruby/io/buffer.h")
 }.each do |header, functions|
   functions.each { |function| have_func(function, header) } if have_header(header)
 end
+have_struct_member("rb_io_t", "fd", "ruby/io.h") # hidden one day
 have_const("RUBY_FIBER_SCHEDULER_VERSION", "ruby/fiber/scheduler.h")
 have_const("RB_NOGVL_OFFLOAD_SAFE", "ruby/thread.h")
 

@@ -65,7 +65,8 @@ struct ea_waiter {
 
 /* ea_poll_park flags. */
 enum ea_park_flag {
-    EA_PARK_DRY = 1, /* the caller has just seen would-block for these events: do not ask again */
+    EA_PARK_DRY = 1,    /* the caller has just seen would-block for these events: do not ask again */
+    EA_PARK_UNSURE = 2, /* the number may have been reused since: have the kernel look at it again */
 };
 
 #define EA_POLL_EVENTS 256

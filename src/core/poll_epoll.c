@@ -10,6 +10,7 @@
  *   level-triggered, reported,      mute it before we sleep, by turning it edge-triggered again:
  *   and nobody waits                the kernel would wake us for ever otherwise
  *   wait for another direction      EPOLL_CTL_MOD with both, which also looks at what is ready now
+ *   wait, EA_PARK_UNSURE            EPOLL_CTL_MOD, which fails if the registration is gone
  *
  * EPOLL_CTL_ADD and _MOD report what is ready at that moment, so that there is no gap between
  * registering and waiting.
@@ -110,7 +111,7 @@ static int control(struct ea_poll *poll, struct ea_fd *fd, uint32_t events, bool
 static int epoll_watch(struct ea_poll *poll, struct ea_fd *fd, unsigned events, unsigned flags) {
     ea_fd_sync(poll, fd);
     if (EA_UNLIKELY(fd->known & EA_FD_ALWAYS_READY)) return (int)events;
-    if (EA_LIKELY((fd->registered & events) == events && events)) {
+    if (EA_LIKELY((fd->registered & events) == events && !(flags & EA_PARK_UNSURE))) {
         if (fd->level) return 0;
         if (flags & EA_PARK_DRY) fd->maybe_ready &= ~events;
         if (!(fd->maybe_ready & events)) return 0;

@@ -1,0 +1,301 @@
+/* The hooks of what can only block: names, children, and work that Ruby hands over whole. */
+#include "scheduler.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <arpa/inet.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* A job that may be left behind: when its fiber is interrupted while a thread is at it, the thread's
+ * done frees it. Allocated with malloc, as the last word may be said without a fiber around. */
+struct errand {
+    struct ea_offload job;
+    struct ea_fiber *fiber; /* NULL: left behind */
+    bool done;
+    void (*work)(struct errand *);
+    void (*dispose)(struct errand *); /* frees what work made; may be NULL */
+};
+
+static void errand_work(struct ea_offload *job) {
+    struct errand *errand = EA_CONTAINER(job, struct errand, job);
+    errand->work(errand);
+}
+
+static void errand_free(struct errand *errand) {
+    if (errand->dispose)
+        errand->dispose(errand);
+    free(errand);
+}
+
+static void errand_done(struct ea_offload *job) {
+    struct errand *errand = EA_CONTAINER(job, struct errand, job);
+    errand->done = true;
+    if (errand->fiber)
+        ea_fiber_wake(errand->fiber);
+    else
+        errand_free(errand);
+}
+
+static VALUE errand_wait(VALUE arg) {
+    struct errand *errand = (struct errand *)arg;
+    while (!errand->done)
+        ea_fiber_park(errand->fiber, EA_WAIT_EVENT, -1, 0, EA_TIME_NEVER, 0);
+    return Qnil;
+}
+
+static VALUE errand_leave(VALUE arg) {
+    struct errand *errand = (struct errand *)arg;
+    if (errand->done)
+        return Qnil;
+    if (ea_offload_cancel(&errand->job))
+        errand_free(errand);
+    else
+        errand->fiber = NULL;
+    return Qnil;
+}
+
+/* Runs errand in the pool (here and now, if there can be none), and parks until it is done. When it
+ * returns, errand is the caller's to look at and to free; when it raises, errand is taken care of. */
+static void errand_run(struct ea_scheduler *scheduler, struct errand *errand) {
+    errand->fiber = ea_fiber_current(scheduler);
+    ea_offload_init(&errand->job, &scheduler->poll, errand_work, errand_done);
+    if (ea_offload_submit(&errand->job) < 0) {
+        errand->work(errand);
+        return;
+    }
+    scheduler->offloaded++;
+    rb_ensure(errand_wait, (VALUE)errand, errand_leave, (VALUE)errand);
+}
+
+static void *errand_new(size_t size) {
+    void *errand = calloc(1, size);
+    if (!errand)
+        rb_memerror();
+    return errand;
+}
+
+/* --- Names. */
+
+struct lookup {
+    struct errand errand;
+    int error; /* as getaddrinfo(3) */
+    int system_error;
+    struct addrinfo *list;
+    char host[];
+};
+
+static void lookup_work(struct errand *errand) {
+    struct lookup *lookup = EA_CONTAINER(errand, struct lookup, errand);
+    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
+    lookup->error = getaddrinfo(lookup->host, NULL, &hints, &lookup->list);
+    lookup->system_error = errno;
+}
+
+static void lookup_dispose(struct errand *errand) {
+    struct lookup *lookup = EA_CONTAINER(errand, struct lookup, errand);
+    if (lookup->list)
+        freeaddrinfo(lookup->list);
+}
+
+static VALUE lookup_addresses(VALUE arg) {
+    const struct lookup *lookup = (const struct lookup *)arg;
+    VALUE addresses = rb_ary_new();
+    char text[NI_MAXHOST];
+    for (const struct addrinfo *ai = lookup->list; ai; ai = ai->ai_next) {
+        int rc = getnameinfo(ai->ai_addr, ai->ai_addrlen, text, sizeof text, NULL, 0, NI_NUMERICHOST);
+        if (rc == 0)
+            rb_ary_push(addresses, rb_usascii_str_new_cstr(text));
+    }
+    return addresses;
+}
+
+NORETURN(static void lookup_fail(int error, int system_error));
+static void lookup_fail(int error, int system_error) {
+    if (error == EAI_SYSTEM)
+        rb_syserr_fail(system_error, "getaddrinfo");
+    VALUE klass = rb_eIOError;
+    if (rb_const_defined(rb_cObject, rb_intern("SocketError")))
+        klass = rb_const_get(rb_cObject, rb_intern("SocketError"));
+    rb_raise(klass, "getaddrinfo: %s", gai_strerror(error));
+}
+
+static bool is_unknown_name(int error) {
+#ifdef EAI_NODATA
+    if (error == EAI_NODATA)
+        return true;
+#endif
+    return error == EAI_NONAME;
+}
+
+/* call-seq: address_resolve(hostname) -> Array of String, or nil
+ *
+ * Numeric addresses of hostname, by the system's resolver (getaddrinfo(3): /etc/hosts, resolv.conf
+ * and nsswitch.conf hold), in a thread of the pool. nil when there is no such name; SocketError for
+ * other failures, such as a name server that does not answer. */
+static VALUE hook_address_resolve(VALUE self, VALUE hostname) {
+    struct ea_scheduler *scheduler = ea_scheduler_get(self);
+    const char *host = StringValueCStr(hostname);
+    size_t size = strlen(host) + 1;
+    struct lookup *lookup = errand_new(sizeof *lookup + size);
+    memcpy(lookup->host, host, size);
+    lookup->errand.work = lookup_work;
+    lookup->errand.dispose = lookup_dispose;
+    errand_run(scheduler, &lookup->errand);
+
+    int error = lookup->error, system_error = lookup->system_error, state = 0;
+    VALUE addresses = error ? Qnil : rb_protect(lookup_addresses, (VALUE)lookup, &state);
+    errand_free(&lookup->errand);
+    if (state)
+        rb_jump_tag(state);
+    if (error && !is_unknown_name(error))
+        lookup_fail(error, system_error);
+    return error ? Qnil : rb_funcall(addresses, rb_intern("uniq"), 0);
+}
+
+/* --- Children. */
+
+struct child {
+    struct errand errand;
+    pid_t pid;
+    ea_result result;
+};
+
+static void child_work(struct errand *errand) {
+    struct child *child = EA_CONTAINER(errand, struct child, errand);
+    child->result = ea_process_wait_blocking(child->pid);
+}
+
+static void wait_in_pool(struct ea_scheduler *scheduler, pid_t pid) {
+    struct child *child = errand_new(sizeof *child);
+    child->pid = pid;
+    child->errand.work = child_work;
+    errand_run(scheduler, &child->errand);
+    errand_free(&child->errand);
+}
+
+struct pidfd {
+    struct ea_fiber *fiber;
+    int number;
+};
+
+static VALUE pidfd_wait(VALUE arg) {
+    const struct pidfd *pidfd = (const struct pidfd *)arg;
+    ea_fiber_park(pidfd->fiber, EA_WAIT_EVENT, pidfd->number, EA_READABLE, EA_TIME_NEVER, 0);
+    return Qnil;
+}
+
+static VALUE pidfd_close(VALUE arg) {
+    const struct pidfd *pidfd = (const struct pidfd *)arg;
+    ea_poll_forget(&pidfd->fiber->scheduler->poll, pidfd->number);
+    close(pidfd->number);
+    return Qnil;
+}
+
+/* call-seq: process_wait(pid, flags) -> Process::Status
+ *
+ * Process.wait and its kin. One child is waited for through a pidfd; any child, or one of a group,
+ * by a thread of the pool. */
+static VALUE hook_process_wait(VALUE self, VALUE rb_pid, VALUE rb_flags) {
+    struct ea_scheduler *scheduler = ea_scheduler_get(self);
+    pid_t pid = NUM2PIDT(rb_pid);
+    int flags = NUM2INT(rb_flags);
+    for (;;) {
+        VALUE status = rb_process_status_wait(pid, flags | WNOHANG);
+        if (!NIL_P(status) || flags & WNOHANG)
+            return status;
+        /* Stopped and continued children do not make a pidfd readable. */
+        ea_result opened = flags & (WUNTRACED
+#ifdef WCONTINUED
+                                    | WCONTINUED
+#endif
+                                    )
+                               ? -ENOSYS
+                               : ea_process_open(pid);
+        if (opened < 0) {
+            wait_in_pool(scheduler, pid);
+            continue;
+        }
+        struct pidfd pidfd = {.fiber = ea_fiber_current(scheduler), .number = (int)opened};
+        rb_ensure(pidfd_wait, (VALUE)&pidfd, pidfd_close, (VALUE)&pidfd);
+    }
+}
+
+/* --- Work that Ruby hands over (RB_NOGVL_OFFLOAD_SAFE: zlib and the like). Its memory is Ruby's and
+ * lives on the stack of the fiber, which therefore stays until the work is done. */
+
+#ifdef HAVE_RB_FIBER_SCHEDULER_BLOCKING_OPERATION_EXTRACT
+struct operation {
+    struct ea_offload job;
+    struct ea_fiber *fiber;
+    rb_fiber_scheduler_blocking_operation_t *operation;
+    bool done;
+};
+
+static void operation_work(struct ea_offload *job) {
+    struct operation *op = EA_CONTAINER(job, struct operation, job);
+    rb_fiber_scheduler_blocking_operation_execute(op->operation);
+}
+
+static void operation_done(struct ea_offload *job) {
+    struct operation *op = EA_CONTAINER(job, struct operation, job);
+    op->done = true;
+    ea_fiber_wake(op->fiber);
+}
+
+/* call-seq: blocking_operation_wait(operation) -> true
+ *
+ * Runs the operation in a thread of the pool. */
+static VALUE hook_blocking_operation_wait(VALUE self, VALUE operation) {
+    struct ea_scheduler *scheduler = ea_scheduler_get(self);
+    struct operation op = {.fiber = ea_fiber_current(scheduler),
+                           .operation = rb_fiber_scheduler_blocking_operation_extract(operation)};
+    ea_offload_init(&op.job, &scheduler->poll, operation_work, operation_done);
+    if (ea_offload_submit(&op.job) < 0)
+        return Qfalse; /* Ruby then does it by itself */
+    scheduler->offloaded++;
+    ea_fiber_park_masked(op.fiber, &op.done);
+    RB_GC_GUARD(operation);
+    return Qtrue;
+}
+#else
+struct operation {
+    struct ea_fiber *fiber;
+    VALUE work;
+    bool done;
+};
+
+static VALUE operation_thread(void *arg) {
+    struct operation *op = arg;
+    rb_funcall(op->work, rb_intern("call"), 0);
+    op->done = true;
+    ea_fiber_wake(op->fiber);
+    ea_poll_nudge(&op->fiber->scheduler->poll);
+    return Qnil;
+}
+
+/* call-seq: blocking_operation_wait(work) -> true
+ *
+ * Calls work, which lets the GVL go, in a thread of its own. */
+static VALUE hook_blocking_operation_wait(VALUE self, VALUE work) {
+    struct ea_scheduler *scheduler = ea_scheduler_get(self);
+    struct operation op = {.fiber = ea_fiber_current(scheduler), .work = work};
+    VALUE thread = rb_thread_create(operation_thread, &op);
+    scheduler->offloaded++;
+    ea_fiber_park_masked(op.fiber, &op.done);
+    RB_GC_GUARD(thread);
+    RB_GC_GUARD(work);
+    return Qtrue;
+}
+#endif
+
+void ea_init_blocking(VALUE klass) {
+    rb_define_method(klass, "address_resolve", hook_address_resolve, 1);
+    rb_define_method(klass, "process_wait", hook_process_wait, 2);
+#if defined(RB_NOGVL_OFFLOAD_SAFE) || EA_RB_SCHEDULER_VERSION >= 3
+    rb_define_method(klass, "blocking_operation_wait", hook_blocking_operation_wait, 1);
+#endif
+}

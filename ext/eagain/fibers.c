@@ -1,0 +1,232 @@
+/* Records of fibers, and the run queue. See struct ea_fiber for what a record is. */
+#include "scheduler.h"
+
+static void fiber_woken(struct ea_waiter *waiter) {
+    struct ea_fiber *record = EA_CONTAINER(waiter, struct ea_fiber, waiter);
+    if (record->state == EA_FIBER_PARKED)
+        ea_fiber_ready(record, false);
+}
+
+static bool fiber_valid(struct ea_waiter *waiter) {
+    const struct ea_fiber *record = EA_CONTAINER(waiter, struct ea_fiber, waiter);
+    return !RTEST(record->io) || ea_io_valid(record->io, waiter->fd->fd);
+}
+
+struct ea_fiber *ea_fiber_find(struct ea_scheduler *scheduler, VALUE fiber) {
+    st_data_t record;
+    return st_lookup(scheduler->fibers, (st_data_t)fiber, &record) ? (struct ea_fiber *)record
+                                                                   : NULL;
+}
+
+static int unlink_resumed(st_data_t key, st_data_t value, st_data_t arg) {
+    struct ea_fiber *record = (struct ea_fiber *)value;
+    (void)key;
+    if (record->resumer == (struct ea_fiber *)arg)
+        record->resumer = NULL;
+    return ST_CONTINUE;
+}
+
+void ea_fiber_resumed_by(struct ea_fiber *record, struct ea_fiber *resumer) {
+    if (record->resumer == resumer)
+        return;
+    if (record->resumer) {
+        record->resumer->resumed--;
+        if (record->resumer->inner == record)
+            record->resumer->inner = NULL;
+    }
+    record->resumer = resumer;
+    if (resumer)
+        resumer->resumed++;
+}
+
+/* Nobody points at a record that is freed. */
+static void free_record(struct ea_fiber *record) {
+    struct ea_scheduler *scheduler = record->scheduler;
+    if (record->state == EA_FIBER_READY) {
+        ea_fiber_unready(record);
+    } else if (record->state == EA_FIBER_PARKED) {
+        scheduler->parked--;
+        record->state = EA_FIBER_RUNNING;
+    }
+    ea_waiter_wake(&record->waiter, EA_WAKE_CANCEL, 0);
+    while (!ea_link_alone(&record->timeouts)) {
+        struct ea_timeout *timeout =
+            EA_CONTAINER(record->timeouts.next, struct ea_timeout, within);
+        ea_timer_cancel(&scheduler->poll.timers, &timeout->timer);
+        ea_link_remove(&timeout->within);
+        ea_link_remove(&timeout->overdue);
+        timeout->owner = NULL;
+    }
+    if (scheduler->running == record)
+        scheduler->running = NULL;
+    if (record->own)
+        scheduler->own--;
+    else if (!record->standin)
+        scheduler->foreign--;
+    ea_fiber_resumed_by(record, NULL);
+    if (record->resumed > 0)
+        st_foreach(scheduler->fibers, unlink_resumed, (st_data_t)record);
+    xfree(record);
+}
+
+void ea_fiber_drop(struct ea_fiber *record) {
+    if (!record->standin) {
+        st_data_t key = (st_data_t)record->fiber;
+        st_delete(record->scheduler->fibers, &key, NULL);
+    }
+    free_record(record);
+}
+
+/* Holds nothing that its fiber would miss. */
+static bool blank(const struct ea_fiber *record) {
+    return !record->own && record->state == EA_FIBER_RUNNING && !record->token &&
+           !record->exception && ea_link_alone(&record->overdue);
+}
+
+struct sweep {
+    const struct ea_fiber *keep;
+    const struct ea_fiber *keep_too;
+    bool all;            /* or blank ones alone */
+    struct ea_link list; /* of ea_fiber.ready: what was taken out of the table */
+};
+
+static int sweep_record(st_data_t key, st_data_t value, st_data_t arg) {
+    struct ea_fiber *record = (struct ea_fiber *)value;
+    struct sweep *sweep = (struct sweep *)arg;
+    (void)key;
+    if (record == sweep->keep || record == sweep->keep_too || !(sweep->all || blank(record)))
+        return ST_CONTINUE;
+    ea_link_remove(&record->ready);
+    ea_link_insert_before(&sweep->list, &record->ready);
+    return ST_DELETE;
+}
+
+static void sweep_records(struct ea_scheduler *scheduler, struct sweep sweep) {
+    ea_link_init(&sweep.list);
+    st_foreach(scheduler->fibers, sweep_record, (st_data_t)&sweep);
+    while (!ea_link_alone(&sweep.list)) {
+        struct ea_fiber *record = EA_CONTAINER(sweep.list.next, struct ea_fiber, ready);
+        ea_link_remove(&record->ready);
+        free_record(record);
+    }
+}
+
+void ea_fibers_drop_all(struct ea_scheduler *scheduler, const struct ea_fiber *keep,
+                        const struct ea_fiber *keep_too) {
+    while (!ea_link_alone(&scheduler->ready)) {
+        struct ea_fiber *record = EA_CONTAINER(scheduler->ready.next, struct ea_fiber, ready);
+        ea_fiber_unready(record);
+        if (record->standin)
+            free_record(record);
+    }
+    sweep_records(scheduler, (struct sweep){.keep = keep, .keep_too = keep_too, .all = true});
+}
+
+void ea_fiber_init(struct ea_fiber *record, struct ea_scheduler *scheduler, VALUE fiber) {
+    record->fiber = fiber;
+    record->exception = record->io = record->buffer = Qfalse;
+    record->scheduler = scheduler;
+    ea_link_init(&record->ready);
+    ea_link_init(&record->timeouts);
+    ea_link_init(&record->overdue);
+    ea_waiter_init(&record->waiter, &scheduler->poll, fiber_woken);
+    record->waiter.valid = fiber_valid;
+}
+
+struct ea_fiber *ea_fiber_make(struct ea_scheduler *scheduler, VALUE fiber, bool own) {
+    if (!own && scheduler->foreign >= scheduler->foreign_limit) {
+        sweep_records(scheduler, (struct sweep){.keep = scheduler->running,
+                                                .keep_too = scheduler->runner});
+        scheduler->foreign_limit = 2 * scheduler->foreign + 64;
+    }
+    struct ea_fiber *record = ZALLOC(struct ea_fiber);
+    ea_fiber_init(record, scheduler, fiber);
+    record->own = own;
+    record->started = !own;
+    if (own) {
+        if (++scheduler->own > scheduler->peak)
+            scheduler->peak = scheduler->own;
+    } else {
+        scheduler->foreign++;
+    }
+    st_insert(scheduler->fibers, (st_data_t)fiber, (st_data_t)record);
+    RB_OBJ_WRITTEN(scheduler->self, Qundef, fiber);
+    return record;
+}
+
+struct ea_fiber *ea_fiber_current(struct ea_scheduler *scheduler) {
+    VALUE fiber = rb_fiber_current();
+    struct ea_fiber *running = scheduler->running;
+    if (RB_LIKELY(running && running->fiber == fiber))
+        return running;
+    struct ea_fiber *record = ea_fiber_find(scheduler, fiber);
+    if (!record)
+        record = ea_fiber_make(scheduler, fiber, false);
+    /* The fiber that we switched to resumed this one, unless this one resumed it and has it back. */
+    const struct ea_fiber *up = running;
+    while (up && up != record)
+        up = up->resumer;
+    if (!up && !record->own)
+        ea_fiber_resumed_by(record, running);
+    scheduler->running = record;
+    return record;
+}
+
+void ea_fiber_ready(struct ea_fiber *record, bool front) {
+    struct ea_scheduler *scheduler = record->scheduler;
+    if (record->state == EA_FIBER_PARKED)
+        scheduler->parked--;
+    record->state = EA_FIBER_READY;
+    scheduler->ready_count++;
+    ea_link_insert_before(front ? scheduler->ready.next : &scheduler->ready, &record->ready);
+    RB_OBJ_WRITTEN(scheduler->self, Qundef, record->fiber);
+}
+
+void ea_fiber_unready(struct ea_fiber *record) {
+    ea_link_remove(&record->ready);
+    record->scheduler->ready_count--;
+    record->state = EA_FIBER_RUNNING;
+}
+
+void ea_fiber_parked(struct ea_fiber *record, enum ea_fiber_wait wait) {
+    record->wait = (uint8_t)wait;
+    record->unblocked = false;
+    record->state = EA_FIBER_PARKED;
+    record->scheduler->parked++;
+    RB_OBJ_WRITTEN(record->scheduler->self, Qundef, record->fiber);
+}
+
+void ea_fiber_wake(struct ea_fiber *record) {
+    if (record->state != EA_FIBER_PARKED)
+        return;
+    if (!ea_waiter_wake(&record->waiter, EA_WAKE_CANCEL, 0))
+        ea_fiber_ready(record, false);
+}
+
+static int mark_record(st_data_t key, st_data_t value, st_data_t arg) {
+    const struct ea_fiber *record = (const struct ea_fiber *)value;
+    (void)key;
+    (void)arg;
+    /* rb_gc_mark pins: the table is keyed by address. */
+    if (!blank(record))
+        rb_gc_mark(record->fiber);
+    if (record->exception)
+        rb_gc_mark(record->exception);
+    return ST_CONTINUE;
+}
+
+void ea_fibers_mark(struct ea_scheduler *scheduler) {
+    if (scheduler->fibers)
+        st_foreach(scheduler->fibers, mark_record, 0);
+    for (struct ea_link *l = scheduler->ready.next; l != &scheduler->ready; l = l->next) {
+        const struct ea_fiber *record = EA_CONTAINER(l, struct ea_fiber, ready);
+        if (record->standin)
+            rb_gc_mark(record->fiber);
+    }
+}
+
+size_t ea_fibers_memsize(const struct ea_scheduler *scheduler) {
+    if (!scheduler->fibers)
+        return 0;
+    return st_memsize(scheduler->fibers) + scheduler->fibers->num_entries * sizeof(struct ea_fiber);
+}

@@ -1,0 +1,454 @@
+/* Eagain::Scheduler: its life, and the hooks that make fibers, put them to sleep and wake them. */
+#include "scheduler.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+/* How often this process is a forked child: schedulers made before the last fork must not touch
+ * what they share with the parent. */
+static _Atomic uint64_t forks;
+
+static ID id_new, id_backend;
+static VALUE fiber_class, fiber_error;
+
+/* --- Memory. */
+
+static void scheduler_mark(void *ptr) {
+    struct ea_scheduler *scheduler = ptr;
+    ea_fibers_mark(scheduler);
+    if (scheduler->socket_class)
+        rb_gc_mark(scheduler->socket_class);
+}
+
+static void scheduler_release(struct ea_scheduler *scheduler) {
+    if (!scheduler->open)
+        return;
+    scheduler->open = false;
+    scheduler->runner = NULL;
+    ea_fibers_drop_all(scheduler, NULL, NULL);
+    ea_poll_term(&scheduler->poll);
+    st_free_table(scheduler->fibers);
+    scheduler->fibers = NULL;
+}
+
+static void scheduler_free(void *ptr) {
+    scheduler_release(ptr);
+    xfree(ptr);
+}
+
+static size_t scheduler_memsize(const void *ptr) {
+    return sizeof(struct ea_scheduler) + ea_fibers_memsize(ptr);
+}
+
+const rb_data_type_t ea_scheduler_type = {
+    .wrap_struct_name = "Eagain::Scheduler",
+    .function = {.dmark = scheduler_mark, .dfree = scheduler_free, .dsize = scheduler_memsize},
+    .flags = RUBY_TYPED_FREE_IMMEDIATELY | RUBY_TYPED_WB_PROTECTED,
+};
+
+static VALUE scheduler_alloc(VALUE klass) {
+    struct ea_scheduler *scheduler;
+    VALUE self = TypedData_Make_Struct(klass, struct ea_scheduler, &ea_scheduler_type, scheduler);
+    scheduler->self = self;
+    scheduler->socket_class = Qfalse;
+    ea_link_init(&scheduler->ready);
+    return self;
+}
+
+/* --- Life. */
+
+/* call-seq: Eagain::Scheduler.new(backend: nil)
+ *
+ * backend: "epoll" or "poll"; nil takes what the environment variable EAGAIN_BACKEND names, else
+ * the best. ArgumentError for an unknown one, Errno::EMFILE and the like when it cannot start. */
+static VALUE scheduler_initialize(int argc, VALUE *argv, VALUE self) {
+    struct ea_scheduler *scheduler;
+    TypedData_Get_Struct(self, struct ea_scheduler, &ea_scheduler_type, scheduler);
+    VALUE options = Qnil, name = Qundef;
+    rb_scan_args(argc, argv, "0:", &options);
+    if (!NIL_P(options))
+        rb_get_kwargs(options, &id_backend, 0, 1, &name);
+    if (scheduler->open)
+        rb_raise(rb_eRuntimeError, "already initialized");
+    const struct ea_poll_backend *backend = NULL;
+    if (name != Qundef && !NIL_P(name)) {
+        backend = ea_poll_backend_find(StringValueCStr(name));
+        if (!backend)
+            rb_raise(rb_eArgError, "unknown backend: %" PRIsVALUE, rb_inspect(name));
+    }
+    int rc = ea_poll_init(&scheduler->poll, backend);
+    if (rc == -EINVAL)
+        rb_raise(rb_eArgError, "unknown backend in EAGAIN_BACKEND: %s", getenv("EAGAIN_BACKEND"));
+    if (rc < 0)
+        rb_syserr_fail(-rc, "Eagain::Scheduler");
+    scheduler->fibers = st_init_numtable();
+    scheduler->foreign_limit = 64;
+    scheduler->budget = 1;
+    scheduler->forks = atomic_load_explicit(&forks, memory_order_relaxed);
+    scheduler->open = true;
+    return self;
+}
+
+/* The child has its own kernel objects, and of the fibers those that it will go on running: the one
+ * that forked, and the one in #run, to which the thread comes back at its end. */
+static void after_fork(struct ea_scheduler *scheduler) {
+    VALUE current = rb_fiber_current();
+    scheduler->forks = atomic_load_explicit(&forks, memory_order_relaxed);
+    const struct ea_fiber *record = ea_fiber_find(scheduler, current);
+    ea_fibers_drop_all(scheduler, record, scheduler->runner);
+    scheduler->running = NULL;
+    int rc = ea_poll_after_fork(&scheduler->poll);
+    if (rc < 0)
+        rb_syserr_fail(-rc, "Eagain::Scheduler, after fork");
+}
+
+struct ea_scheduler *ea_scheduler_get(VALUE self) {
+    struct ea_scheduler *scheduler = RTYPEDDATA_DATA(self);
+    if (RB_UNLIKELY(!scheduler->open))
+        rb_raise(rb_eRuntimeError, "the scheduler is closed");
+    if (RB_UNLIKELY(scheduler->forks != atomic_load_explicit(&forks, memory_order_relaxed)))
+        after_fork(scheduler);
+    return scheduler;
+}
+
+static void count_fork(void) {
+    atomic_fetch_add_explicit(&forks, 1, memory_order_relaxed);
+}
+
+static VALUE run_body(VALUE arg) {
+    struct ea_fiber *self = (struct ea_fiber *)arg;
+    ea_fiber_parked(self, EA_WAIT_EVENT);
+    ea_switch_away(self);
+    return Qnil;
+}
+
+static VALUE run_ensure(VALUE arg) {
+    struct ea_scheduler *scheduler = (struct ea_scheduler *)arg;
+    scheduler->runner = NULL;
+    return Qnil;
+}
+
+/* call-seq: run -> self
+ *
+ * Runs until no fiber of this scheduler is parked or runnable. An exception that arrives meanwhile
+ * for the thread (Interrupt, Thread#raise), or that ended a fiber, is raised out of it; the others
+ * are still there, and run goes on with them when called again. */
+static VALUE scheduler_run(VALUE self) {
+    struct ea_scheduler *scheduler = ea_scheduler_get(self);
+    if (scheduler->runner)
+        rb_raise(rb_eRuntimeError, "the scheduler runs already");
+    struct ea_fiber *current = ea_fiber_current(scheduler);
+    if (current->own)
+        rb_raise(rb_eRuntimeError, "a fiber of the scheduler cannot run it");
+    ea_fiber_check(current);
+    scheduler->runner = current;
+    rb_ensure(run_body, (VALUE)current, run_ensure, (VALUE)scheduler);
+    return self;
+}
+
+static VALUE close_ensure(VALUE self) {
+    struct ea_scheduler *scheduler = RTYPEDDATA_DATA(self);
+    scheduler->closing = false;
+    /* What is left was abandoned by an exception: nobody runs it any more. */
+    scheduler_release(scheduler);
+    return Qnil;
+}
+
+/* call-seq: close -> nil
+ *
+ * Runs to the end, then gives back what the scheduler holds. Called by Ruby at the end of the thread
+ * and by Fiber.set_scheduler. Harmless when closed already. */
+static VALUE scheduler_close(VALUE self) {
+    struct ea_scheduler *scheduler = RTYPEDDATA_DATA(self);
+    if (!scheduler->open || scheduler->closing)
+        return Qnil;
+    scheduler->closing = true;
+    rb_ensure(scheduler_run, self, close_ensure, self);
+    return Qnil;
+}
+
+static VALUE scheduler_closed_p(VALUE self) {
+    const struct ea_scheduler *scheduler = RTYPEDDATA_DATA(self);
+    return scheduler->open ? Qfalse : Qtrue;
+}
+
+static VALUE scheduler_backend(VALUE self) {
+    return rb_str_new_cstr(ea_scheduler_get(self)->poll.backend->name);
+}
+
+/* call-seq: stats -> Hash
+ *
+ * Counters since the scheduler was made, and sizes now. */
+static VALUE scheduler_stats(VALUE self) {
+    const struct ea_scheduler *scheduler = ea_scheduler_get(self);
+    const struct {
+        const char *name;
+        uint64_t value;
+    } stats[] = {
+        {"turns", scheduler->poll.turns},       {"switches", scheduler->switches},
+        {"wakeups", scheduler->poll.wakeups},   {"parked", scheduler->parked},
+        {"ready", scheduler->ready_count},      {"fibers", scheduler->own},
+        {"peak_fibers", scheduler->peak},       {"timers", scheduler->poll.timers.armed},
+        {"offloaded", scheduler->offloaded},    {"checks", scheduler->poll.checks},
+        {"waiting", scheduler->poll.waiting},
+    };
+    VALUE hash = rb_hash_new();
+    for (size_t i = 0; i < sizeof stats / sizeof *stats; i++)
+        rb_hash_aset(hash, ID2SYM(rb_intern(stats[i].name)), ULL2NUM(stats[i].value));
+    return hash;
+}
+
+/* --- Fibers. */
+
+/* call-seq: fiber(**options) { } -> Fiber
+ *
+ * Fiber.schedule: a new non-blocking fiber, which runs at once, until it first waits. Options are
+ * those of Fiber.new. */
+static VALUE scheduler_fiber(int argc, VALUE *argv, VALUE self) {
+    struct ea_scheduler *scheduler = ea_scheduler_get(self);
+    rb_need_block();
+    VALUE fiber = rb_funcall_with_block_kw(fiber_class, id_new, argc, argv, rb_block_proc(),
+                                           RB_PASS_CALLED_KEYWORDS);
+    struct ea_fiber *current = ea_fiber_current(scheduler);
+    struct ea_fiber *record = ea_fiber_make(scheduler, fiber, true);
+    current->wait = EA_WAIT_TURN;
+    current->unblocked = false;
+    ea_fiber_ready(current, true);
+    ea_switch_to(current, record);
+    RB_GC_GUARD(fiber);
+    return fiber;
+}
+
+static void check_fiber(VALUE fiber) {
+    if (!rb_obj_is_fiber(fiber))
+        rb_raise(rb_eTypeError, "wrong argument type %" PRIsVALUE " (expected Fiber)",
+                 rb_obj_class(fiber));
+}
+
+/* call-seq: push(fiber) -> fiber
+ *
+ * Makes a new fiber, or one that is parked here, runnable: it runs when its turn comes. From any
+ * thread. FiberError when it has ended. */
+static VALUE scheduler_push(VALUE self, VALUE fiber) {
+    struct ea_scheduler *scheduler = ea_scheduler_get(self);
+    check_fiber(fiber);
+    if (!RTEST(rb_fiber_alive_p(fiber)))
+        rb_raise(fiber_error, "dead fiber called");
+    struct ea_fiber *record = ea_fiber_find(scheduler, fiber);
+    if (!record)
+        ea_fiber_ready(ea_fiber_make(scheduler, fiber, true), false);
+    else
+        ea_fiber_wake(record);
+    ea_poll_nudge(&scheduler->poll);
+    return fiber;
+}
+
+/* call-seq: yield -> true
+ *
+ * Lets the other runnable fibers run, then goes on. */
+static VALUE scheduler_yield(VALUE self) {
+    struct ea_fiber *current = ea_fiber_current(ea_scheduler_get(self));
+    ea_fiber_check(current);
+    current->wait = EA_WAIT_TURN;
+    current->unblocked = false;
+    ea_fiber_ready(current, false);
+    ea_switch_away(current);
+    return Qtrue;
+}
+
+/* An operation's stand-in for its fiber (interface version 5) is queued like a fiber: when its turn
+ * comes it is transferred to, which raises in the fiber while the operation lasts. */
+static VALUE interrupt_standin(struct ea_scheduler *scheduler, VALUE target) {
+    struct ea_fiber *record = ZALLOC(struct ea_fiber);
+    ea_fiber_init(record, scheduler, target);
+    record->standin = record->started = true;
+    ea_fiber_ready(record, false);
+    ea_poll_nudge(&scheduler->poll);
+    return Qtrue;
+}
+
+/* call-seq: fiber_interrupt(fiber, exception) -> true or false
+ *           raise(fiber, exception) -> true or false
+ *
+ * Raises exception in fiber where it is parked. One that is runnable gets it when it next runs (or,
+ * if it was handed something by #unblock, when it next waits); one that has not begun ends without
+ * having run. false when it has ended. From any thread. */
+static VALUE scheduler_interrupt(VALUE self, VALUE fiber, VALUE exception) {
+    struct ea_scheduler *scheduler = ea_scheduler_get(self);
+    if (!rb_obj_is_fiber(fiber)) {
+        if (rb_respond_to(fiber, rb_intern("transfer")) && rb_respond_to(fiber, rb_intern("alive?")))
+            return interrupt_standin(scheduler, fiber);
+        check_fiber(fiber);
+    }
+    if (!rb_obj_is_kind_of(exception, rb_eException))
+        exception = rb_make_exception(1, &exception);
+    if (!RTEST(rb_fiber_alive_p(fiber)))
+        return Qfalse;
+    if (fiber == rb_fiber_current())
+        rb_exc_raise(exception);
+    struct ea_fiber *record = ea_fiber_find(scheduler, fiber);
+    if (!record)
+        record = ea_fiber_make(scheduler, fiber, false);
+    if (!record->started)
+        ea_fiber_drop(record);
+    else
+        ea_fiber_raise(record, exception);
+    ea_poll_nudge(&scheduler->poll);
+    return Qtrue;
+}
+
+/* --- Sleeping and waking. */
+
+int64_t ea_deadline(VALUE timeout) {
+    if (NIL_P(timeout))
+        return EA_TIME_NEVER;
+    if (RB_FLOAT_TYPE_P(timeout) && RFLOAT_VALUE(timeout) >= 0)
+        return ea_deadline_after(RFLOAT_VALUE(timeout));
+    struct timespec span = rb_time_timespec_interval(timeout);
+    if (span.tv_sec > INT64_MAX / 1000000000 / 2)
+        return EA_TIME_NEVER;
+    return ea_now() + (int64_t)span.tv_sec * 1000000000 + span.tv_nsec;
+}
+
+static bool is_zero(VALUE duration) {
+    return duration == INT2FIX(0) || (RB_FLOAT_TYPE_P(duration) && RFLOAT_VALUE(duration) == 0.0);
+}
+
+/* call-seq: kernel_sleep(duration = nil) -> true
+ *
+ * Kernel#sleep, and Mutex#sleep, which #unblock ends. nil sleeps until then. */
+static VALUE scheduler_kernel_sleep(int argc, VALUE *argv, VALUE self) {
+    struct ea_fiber *current = ea_fiber_current(ea_scheduler_get(self));
+    rb_check_arity(argc, 0, 1);
+    VALUE duration = argc > 0 ? argv[0] : Qnil;
+    if (current->token) {
+        /* Woken between Mutex#unlock and here. */
+        current->token = false;
+        return Qtrue;
+    }
+    if (is_zero(duration))
+        return scheduler_yield(self);
+    ea_fiber_park(current, EA_WAIT_SLEEP, -1, 0, ea_deadline(duration), 0);
+    return Qtrue;
+}
+
+/* call-seq: block(blocker, timeout = nil) -> true or false
+ *
+ * Waits for #unblock; false when timeout seconds passed first. blocker is not looked at. */
+static VALUE scheduler_block(int argc, VALUE *argv, VALUE self) {
+    struct ea_fiber *current = ea_fiber_current(ea_scheduler_get(self));
+    rb_check_arity(argc, 1, 2);
+    if (current->token) {
+        current->token = false;
+        return Qtrue;
+    }
+    int64_t deadline = ea_deadline(argc > 1 ? argv[1] : Qnil);
+    enum ea_wake_reason reason = ea_fiber_park(current, EA_WAIT_BLOCK, -1, 0, deadline, 0);
+    return reason == EA_WAKE_TIMEOUT ? Qfalse : Qtrue;
+}
+
+/* call-seq: unblock(blocker, fiber) -> true
+ *
+ * Ends fiber's #block or #kernel_sleep; if it is on its way there, that will return at once. From
+ * any thread. */
+static VALUE scheduler_unblock(VALUE self, VALUE blocker, VALUE fiber) {
+    struct ea_scheduler *scheduler = RTYPEDDATA_DATA(self);
+    (void)blocker;
+    /* A thread or a mutex may outlive the scheduler, and let go of it late. */
+    if (!scheduler->open)
+        return Qfalse;
+    scheduler = ea_scheduler_get(self);
+    check_fiber(fiber);
+    struct ea_fiber *record = ea_fiber_find(scheduler, fiber);
+    if (!record)
+        record = ea_fiber_make(scheduler, fiber, false);
+    if (record->state == EA_FIBER_RUNNING) {
+        record->token = true;
+    } else if (record->state == EA_FIBER_PARKED &&
+               (record->wait == EA_WAIT_BLOCK || record->wait == EA_WAIT_SLEEP)) {
+        ea_fiber_wake(record);
+        record->unblocked = record->wait == EA_WAIT_BLOCK;
+        ea_poll_nudge(&scheduler->poll);
+    }
+    return Qtrue;
+}
+
+/* --- Timeouts. */
+
+static void timeout_fire(struct ea_timer *timer) {
+    struct ea_timeout *timeout = EA_CONTAINER(timer, struct ea_timeout, timer);
+    struct ea_fiber *sleeper = timeout->owner;
+    ea_link_insert_before(&timeout->owner->overdue, &timeout->overdue);
+    while (sleeper->inner)
+        sleeper = sleeper->inner;
+    ea_fiber_wake(sleeper);
+}
+
+void ea_timeout_raise(struct ea_link *overdue) {
+    struct ea_timeout *timeout = EA_CONTAINER(overdue->next, struct ea_timeout, overdue);
+    ea_link_remove(&timeout->overdue);
+    rb_exc_raise(rb_make_exception(timeout->argc, timeout->argv));
+}
+
+static VALUE timeout_body(VALUE arg) {
+    return rb_yield(((const struct ea_timeout *)arg)->seconds);
+}
+
+static VALUE timeout_ensure(VALUE arg) {
+    struct ea_timeout *timeout = (struct ea_timeout *)arg;
+    if (timeout->owner) {
+        ea_timer_cancel(&timeout->owner->scheduler->poll.timers, &timeout->timer);
+        ea_link_remove(&timeout->within);
+        ea_link_remove(&timeout->overdue);
+    }
+    return Qnil;
+}
+
+/* call-seq: timeout_after(seconds, exception_class, *arguments) { |seconds| } -> result of the block
+ *
+ * Timeout.timeout: raises in the block, where it waits, once the time is up. A block that does not
+ * wait is not interrupted. */
+static VALUE scheduler_timeout_after(int argc, VALUE *argv, VALUE self) {
+    struct ea_scheduler *scheduler = ea_scheduler_get(self);
+    rb_check_arity(argc, 1, UNLIMITED_ARGUMENTS);
+    rb_need_block();
+    int64_t deadline = ea_deadline(argv[0]);
+    struct ea_timeout timeout = {
+        .owner = ea_fiber_current(scheduler),
+        .argc = argc > 1 ? argc - 1 : 1,
+        .argv = argc > 1 ? argv + 1 : &rb_eRuntimeError,
+        .seconds = argv[0],
+    };
+    ea_timer_init(&timeout.timer, timeout_fire);
+    ea_link_init(&timeout.overdue);
+    ea_link_insert_before(&timeout.owner->timeouts, &timeout.within);
+    ea_timer_arm(&scheduler->poll.timers, &timeout.timer, deadline);
+    return rb_ensure(timeout_body, (VALUE)&timeout, timeout_ensure, (VALUE)&timeout);
+}
+
+void ea_init_hooks(VALUE klass) {
+    id_new = rb_intern("new");
+    id_backend = rb_intern("backend");
+    fiber_class = rb_const_get(rb_cObject, rb_intern("Fiber"));
+    fiber_error = rb_const_get(rb_cObject, rb_intern("FiberError"));
+    rb_gc_register_mark_object(fiber_class);
+    rb_gc_register_mark_object(fiber_error);
+    pthread_atfork(NULL, NULL, count_fork);
+    rb_define_alloc_func(klass, scheduler_alloc);
+    rb_define_method(klass, "initialize", scheduler_initialize, -1);
+    rb_define_method(klass, "run", scheduler_run, 0);
+    rb_define_method(klass, "close", scheduler_close, 0);
+    rb_define_method(klass, "scheduler_close", scheduler_close, 0);
+    rb_define_method(klass, "closed?", scheduler_closed_p, 0);
+    rb_define_method(klass, "backend", scheduler_backend, 0);
+    rb_define_method(klass, "stats", scheduler_stats, 0);
+    rb_define_method(klass, "fiber", scheduler_fiber, -1);
+    rb_define_method(klass, "push", scheduler_push, 1);
+    rb_define_method(klass, "yield", scheduler_yield, 0);
+    rb_define_method(klass, "raise", scheduler_interrupt, 2);
+    rb_define_method(klass, "fiber_interrupt", scheduler_interrupt, 2);
+    rb_define_method(klass, "kernel_sleep", scheduler_kernel_sleep, -1);
+    rb_define_method(klass, "block", scheduler_block, -1);
+    rb_define_method(klass, "unblock", scheduler_unblock, 2);
+    rb_define_method(klass, "timeout_after", scheduler_timeout_after, -1);
+}

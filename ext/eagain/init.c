@@ -1,0 +1,22 @@
+/* The extension's entry point, and what it tells of itself. */
+#include "scheduler.h"
+
+void Init_eagain(void);
+
+RUBY_FUNC_EXPORTED void Init_eagain(void) {
+#ifdef HAVE_RB_EXT_RACTOR_SAFE
+    rb_ext_ractor_safe(true);
+#endif
+    VALUE module = rb_define_module("Eagain");
+    VALUE klass = rb_define_class_under(module, "Scheduler", rb_cObject);
+    VALUE names = rb_ary_new();
+    for (const struct ea_poll_backend *const *b = ea_poll_backends(); *b; b++)
+        rb_ary_push(names, rb_str_freeze(rb_usascii_str_new_cstr((*b)->name)));
+    rb_ary_freeze(names);
+    rb_define_const(module, "BACKENDS", names);
+    rb_define_const(klass, "INTERFACE_VERSION", INT2FIX(EA_RB_SCHEDULER_VERSION));
+    ea_init_hooks(klass);
+    ea_init_io(klass);
+    ea_init_select(klass);
+    ea_init_blocking(klass);
+}

@@ -1,0 +1,427 @@
+/* The hooks of reading, writing and waiting on one IO.
+ *
+ * Each tries first (ea_try_*) and parks only after would-block. A number is looked at again after
+ * every wait, since the IO may have been closed meanwhile; the buffer that Ruby lends may be gone
+ * with it, so that nothing is touched before. */
+#include "scheduler.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
+/* IOs whose number is not theirs alone (autoclose: false, made by Ruby for a bare number). */
+#ifndef FMODE_EXTERNAL
+#define FMODE_EXTERNAL 0x00010000 /* FMODE_PREP, before Ruby 3.3 */
+#endif
+
+static ID id_serial;
+
+/* --- What an IO is. */
+
+static VALUE to_io(VALUE io) {
+    return RB_TYPE_P(io, T_FILE) ? io : rb_io_get_io(io);
+}
+
+int ea_io_number(VALUE io) {
+#ifdef HAVE_RB_IO_DESCRIPTOR
+    return rb_io_descriptor(io);
+#else
+    rb_io_t *fptr;
+    RB_IO_POINTER(io, fptr);
+    rb_io_check_closed(fptr);
+    return fptr->fd;
+#endif
+}
+
+#ifdef HAVE_RB_IO_T_FD
+bool ea_io_valid(VALUE io, int number) {
+    const rb_io_t *fptr = RFILE(io)->fptr;
+    return fptr && fptr->fd == number;
+}
+
+static bool is_external(VALUE io) {
+    return RFILE(io)->fptr->mode & FMODE_EXTERNAL;
+}
+#else
+/* This Ruby hides the struct, and tells us of a close by itself (fiber_interrupt, io_close). */
+bool ea_io_valid(VALUE io, int number) {
+    (void)io;
+    (void)number;
+    return true;
+}
+
+static bool is_external(VALUE io) {
+    return rb_io_mode(io) & FMODE_EXTERNAL;
+}
+#endif
+
+/* An id for the life of an IO object: two IOs never have the same, whatever their address and
+ * number. 0 for those that do not own their number. */
+static uint64_t io_serial(VALUE io) {
+    static _Atomic uint64_t last;
+    if (is_external(io))
+        return 0;
+    VALUE serial = rb_attr_get(io, id_serial);
+    if (RB_LIKELY(FIXNUM_P(serial)))
+        return (uint64_t)FIX2LONG(serial);
+    if (OBJ_FROZEN(io))
+        return 0;
+    uint64_t fresh = atomic_fetch_add_explicit(&last, 1, memory_order_relaxed) + 1;
+    rb_ivar_set(io, id_serial, LONG2FIX((long)fresh));
+    return fresh;
+}
+
+unsigned ea_io_adopt(struct ea_scheduler *scheduler, VALUE io, int number) {
+    struct ea_fd *fd = ea_fd_get(&scheduler->poll.fds, number);
+    if (RB_UNLIKELY(!fd))
+        rb_syserr_fail(errno, "eagain: wait");
+    uint64_t serial = io_serial(io);
+    if (RB_UNLIKELY(serial == 0))
+        return EA_PARK_UNSURE;
+    if (RB_UNLIKELY(fd->owner != serial)) {
+        if (fd->owner)
+            ea_poll_forget(&scheduler->poll, number);
+        fd->owner = serial;
+    }
+    return 0;
+}
+
+/* The number's entry, with a first guess at what it is: a wrong one costs a system call, once. */
+static struct ea_fd *io_entry(struct ea_scheduler *scheduler, VALUE io) {
+    struct ea_fd *fd = ea_fd_get(&scheduler->poll.fds, ea_io_number(io));
+    if (RB_UNLIKELY(!fd))
+        rb_syserr_fail(errno, "eagain");
+    if (RB_LIKELY(fd->known & (EA_FD_IS_SOCKET | EA_FD_NOT_SOCKET)))
+        return fd;
+    if (!scheduler->socket_class && rb_const_defined(rb_cObject, rb_intern("BasicSocket")))
+        RB_OBJ_WRITE(scheduler->self, &scheduler->socket_class,
+                     rb_const_get(rb_cObject, rb_intern("BasicSocket")));
+    if (scheduler->socket_class && RTEST(rb_obj_is_kind_of(io, scheduler->socket_class)))
+        fd->known |= EA_FD_IS_SOCKET;
+    else if (!is_external(io))
+        fd->known |= EA_FD_NOT_SOCKET;
+    return fd;
+}
+
+/* --- Waiting. */
+
+NORETURN(static void raise_closed(void));
+static void raise_closed(void) {
+    rb_raise(rb_eIOError, "stream closed in another thread");
+}
+
+unsigned ea_io_park(struct ea_fiber *self, VALUE io, int number, unsigned events, int64_t deadline,
+                    unsigned flags) {
+    flags |= ea_io_adopt(self->scheduler, io, number);
+    self->io = io;
+    enum ea_wake_reason reason =
+        ea_fiber_park(self, EA_WAIT_EVENT, number, events, deadline, flags);
+    self->io = Qfalse;
+    if (RB_LIKELY(reason == EA_WAKE_READY))
+        return self->waiter.revents;
+    if (reason == EA_WAKE_TIMEOUT)
+        return 0;
+    self->buffer = Qfalse;
+    raise_closed();
+}
+
+/* call-seq: io_wait(io, events, timeout) -> events that are ready, or false
+ *
+ * events: IO::READABLE, IO::PRIORITY, IO::WRITABLE. timeout in seconds, nil for none; with 0 it does
+ * not wait. IOError when the IO is closed meanwhile. */
+static VALUE hook_io_wait(VALUE self, VALUE io, VALUE events, VALUE timeout) {
+    struct ea_scheduler *scheduler = ea_scheduler_get(self);
+    io = to_io(io);
+    unsigned wanted = NUM2UINT(events);
+    int64_t deadline = ea_deadline(timeout);
+    int number = ea_io_number(io);
+    if (deadline != EA_TIME_NEVER && deadline <= ea_now()) {
+        ea_result ready = ea_try_poll(number, wanted);
+        if (ea_is_error(ready))
+            rb_syserr_fail(ea_errno(ready), "eagain: poll");
+        return ready > 0 ? UINT2NUM((unsigned)ready & wanted ? (unsigned)ready & wanted : wanted)
+                         : Qfalse;
+    }
+    struct ea_fiber *current = ea_fiber_current(scheduler);
+    unsigned ready = ea_io_park(current, io, number, wanted, deadline, 0);
+    return ready ? UINT2NUM(ready & wanted) : Qfalse;
+}
+
+/* --- Reading and writing. */
+
+/* One buffered hook, as it proceeds. */
+struct transfer {
+    struct ea_scheduler *scheduler;
+    VALUE io;
+    VALUE buffer;
+    bool write;
+    bool positional;
+    off_t from;    /* where in the file, if positional */
+    size_t offset; /* in the buffer */
+    size_t length; /* version < 4: at least so many bytes; later: at most */
+    size_t done;
+    char *base;    /* of the buffer */
+    size_t size;
+    struct ea_fd *fd;
+};
+
+/* Looks at the IO and at the buffer anew: after a wait, either may have changed. */
+static void transfer_look(struct transfer *t) {
+    void *base;
+    const void *read_base;
+    t->fd = io_entry(t->scheduler, t->io);
+    if (t->write) {
+        rb_io_buffer_get_bytes_for_reading(t->buffer, &read_base, &t->size);
+        t->base = (char *)read_base;
+    } else {
+        rb_io_buffer_get_bytes_for_writing(t->buffer, &base, &t->size);
+        t->base = base;
+    }
+}
+
+static ea_result transfer_try(struct transfer *t, char *at, size_t len) {
+    if (t->positional) {
+        off_t from = t->from + (off_t)t->done;
+        return t->write ? ea_try_pwrite(t->fd, at, len, from) : ea_try_pread(t->fd, at, len, from);
+    }
+    return t->write ? ea_try_write(t->fd, at, len) : ea_try_read(t->fd, at, len);
+}
+
+/* What cannot be polled (a file that is not in the page cache) is done by a thread of the pool. The
+ * memory is Ruby's, so that the fiber stays until the thread is done with it, come what may. */
+struct blocking_transfer {
+    struct ea_offload job;
+    struct ea_fiber *fiber;
+    const struct transfer *transfer;
+    int number;
+    char *at;
+    size_t len;
+    ea_result result;
+    bool done;
+};
+
+static void blocking_work(struct ea_offload *job) {
+    struct blocking_transfer *b = EA_CONTAINER(job, struct blocking_transfer, job);
+    const struct transfer *t = b->transfer;
+    off_t from = t->from + (off_t)t->done;
+    ssize_t r;
+    do {
+        if (t->positional)
+            r = t->write ? pwrite(b->number, b->at, b->len, from)
+                         : pread(b->number, b->at, b->len, from);
+        else
+            r = t->write ? write(b->number, b->at, b->len) : read(b->number, b->at, b->len);
+    } while (r < 0 && errno == EINTR);
+    b->result = r < 0 ? -errno : r > 0 || t->write ? r : EA_EOF;
+}
+
+static void blocking_done(struct ea_offload *job) {
+    struct blocking_transfer *b = EA_CONTAINER(job, struct blocking_transfer, job);
+    b->done = true;
+    ea_fiber_wake(b->fiber);
+}
+
+static ea_result transfer_blocking(struct ea_fiber *self, const struct transfer *t, char *at,
+                                   size_t len) {
+    struct blocking_transfer b = {
+        .fiber = self, .transfer = t, .number = t->fd->fd, .at = at, .len = len};
+    ea_offload_init(&b.job, &t->scheduler->poll, blocking_work, blocking_done);
+    if (ea_offload_submit(&b.job) < 0) {
+        blocking_work(&b.job);
+        return b.result;
+    }
+    t->scheduler->offloaded++;
+    ea_fiber_park_masked(self, &b.done);
+    return b.result;
+}
+
+static int64_t io_deadline(VALUE io) {
+#ifdef HAVE_RB_IO_TIMEOUT
+    VALUE timeout = rb_io_timeout(io);
+    if (RB_UNLIKELY(!NIL_P(timeout)))
+        return ea_deadline(timeout);
+#else
+    (void)io;
+#endif
+    return EA_TIME_NEVER;
+}
+
+NORETURN(static void raise_io_timeout(void));
+static void raise_io_timeout(void) {
+#ifdef HAVE_RB_IO_TIMEOUT
+    rb_raise(rb_eIOTimeoutError, "Blocking operation timed out!");
+#else
+    rb_syserr_fail(ETIMEDOUT, NULL);
+#endif
+}
+
+/* After would-block: parks until it is worth another try, or has the pool do it. Returns the pool's
+ * result, or the would-block when the caller is to try again. */
+static ea_result transfer_wait(struct transfer *t, ea_result blocked, char *at, size_t len,
+                               int64_t *deadline) {
+    struct ea_fiber *self = ea_fiber_current(t->scheduler);
+    if (*deadline == 0)
+        *deadline = io_deadline(t->io);
+    self->buffer = t->buffer;
+    if (t->positional || t->fd->known & EA_FD_ALWAYS_READY) {
+        blocked = transfer_blocking(self, t, at, len);
+    } else {
+        unsigned events = blocked == EA_WAIT_READABLE ? EA_READABLE : EA_WRITABLE;
+        int number = t->fd->fd;
+        if (ea_io_park(self, t->io, number, events, *deadline, EA_PARK_DRY) == 0) {
+            self->buffer = Qfalse;
+            raise_io_timeout();
+        }
+    }
+    self->buffer = Qfalse;
+    return blocked;
+}
+
+static VALUE transfer_result(const struct transfer *t, ea_result r) {
+    ea_fiber_account(t->scheduler);
+    if (t->done > 0 || !ea_is_error(r))
+        return SIZET2NUM(t->done);
+    return INT2NUM((int)r);
+}
+
+#if EA_RB_SCHEDULER_VERSION < 4
+/* Until at least length bytes went over; with length 0, until the first did. */
+static VALUE transfer_run(struct transfer *t) {
+    int64_t deadline = 0;
+    ea_result r = 0;
+    transfer_look(t);
+    if (t->offset > t->size || t->length > t->size - t->offset)
+        rb_raise(rb_eArgError, "the buffer is too small: %zu bytes at %zu of %zu", t->length,
+                 t->offset, t->size);
+    while (t->offset + t->done < t->size) {
+        char *at = t->base + t->offset + t->done;
+        size_t len = t->size - t->offset - t->done;
+        r = transfer_try(t, at, len);
+        if (ea_is_wait(r) || (t->positional && r == -EOPNOTSUPP))
+            r = transfer_wait(t, r, at, len, &deadline);
+        if (ea_is_wait(r)) {
+            transfer_look(t);
+            continue;
+        }
+        if (r <= 0)
+            break;
+        t->done += (size_t)r;
+        if (t->done >= t->length)
+            break;
+        transfer_look(t);
+    }
+    return transfer_result(t, r);
+}
+#else
+/* One transfer of at most length bytes. Would-block is the caller's to wait for, but for what
+ * cannot be waited for. */
+static VALUE transfer_run(struct transfer *t) {
+    int64_t deadline = 0;
+    transfer_look(t);
+    if (t->offset > t->size || t->length > t->size - t->offset)
+        return INT2NUM(-EINVAL);
+    if (t->length == 0)
+        return INT2FIX(0);
+    char *at = t->base + t->offset;
+    ea_result r = transfer_try(t, at, t->length);
+    if (ea_is_wait(r) && !t->positional && !(t->fd->known & EA_FD_ALWAYS_READY)) {
+        unsigned events = r == EA_WAIT_READABLE ? EA_READABLE : EA_WRITABLE;
+        ea_poll_saw_dry(&t->scheduler->poll, t->fd, events);
+        return INT2NUM(-EAGAIN);
+    }
+    if (ea_is_wait(r) || (t->positional && r == -EOPNOTSUPP))
+        r = transfer_wait(t, r, at, t->length, &deadline);
+    if (r > 0)
+        t->done = (size_t)r;
+    return transfer_result(t, r);
+}
+#endif
+
+static VALUE hook_transfer(VALUE self, VALUE io, VALUE buffer, bool write, const VALUE *from,
+                           VALUE length, VALUE offset) {
+    struct transfer t = {
+        .scheduler = ea_scheduler_get(self),
+        .io = to_io(io),
+        .buffer = buffer,
+        .write = write,
+        .positional = from != NULL,
+        .from = from ? NUM2OFFT(*from) : 0,
+        .offset = NUM2SIZET(offset),
+        .length = NUM2SIZET(length),
+    };
+    VALUE result = transfer_run(&t);
+    RB_GC_GUARD(buffer);
+    return result;
+}
+
+/* call-seq, by the version of the interface (see the constant INTERFACE_VERSION):
+ *
+ *   1     io_read(io, buffer, length)             io_pread(io, buffer, length, from)
+ *   2, 3  io_read(io, buffer, length, offset)     io_pread(io, buffer, from, length, offset)
+ *   4...  io_read(io, buffer, offset, length)     io_pread(io, buffer, from, offset, length)
+ *
+ * and the same for io_write and io_pwrite. They return the count of bytes, or -errno. Up to 3,
+ * length is the least progress to make, and they wait for it; from 4 on it is the most, in one
+ * transfer, and would-block is -EAGAIN. */
+#if EA_RB_SCHEDULER_VERSION < 2
+#define BUFFERED_HOOKS(verb, write)                                                                \
+    static VALUE hook_io_##verb(VALUE self, VALUE io, VALUE buffer, VALUE length) {                \
+        return hook_transfer(self, io, buffer, write, NULL, length, INT2FIX(0));                   \
+    }                                                                                              \
+    static VALUE hook_io_p##verb(VALUE self, VALUE io, VALUE buffer, VALUE length, VALUE from) {   \
+        return hook_transfer(self, io, buffer, write, &from, length, INT2FIX(0));                  \
+    }
+#define BUFFERED_ARITY 3
+#elif EA_RB_SCHEDULER_VERSION < 4
+#define BUFFERED_HOOKS(verb, write)                                                                \
+    static VALUE hook_io_##verb(VALUE self, VALUE io, VALUE buffer, VALUE length, VALUE offset) {  \
+        return hook_transfer(self, io, buffer, write, NULL, length, offset);                       \
+    }                                                                                              \
+    static VALUE hook_io_p##verb(VALUE self, VALUE io, VALUE buffer, VALUE from, VALUE length,     \
+                                 VALUE offset) {                                                   \
+        return hook_transfer(self, io, buffer, write, &from, length, offset);                      \
+    }
+#define BUFFERED_ARITY 4
+#else
+#define BUFFERED_HOOKS(verb, write)                                                                \
+    static VALUE hook_io_##verb(VALUE self, VALUE io, VALUE buffer, VALUE offset, VALUE length) {  \
+        return hook_transfer(self, io, buffer, write, NULL, length, offset);                       \
+    }                                                                                              \
+    static VALUE hook_io_p##verb(VALUE self, VALUE io, VALUE buffer, VALUE from, VALUE offset,     \
+                                 VALUE length) {                                                   \
+        return hook_transfer(self, io, buffer, write, &from, length, offset);                      \
+    }
+#define BUFFERED_ARITY 4
+#endif
+
+BUFFERED_HOOKS(read, false)
+BUFFERED_HOOKS(write, true)
+
+/* call-seq: io_close(fd) -> true
+ *
+ * Closes the number (Ruby 4.0 and later ask us to), having forgotten what was known of it: who waits
+ * on it gets an IOError. Also takes an IO. */
+static VALUE hook_io_close(VALUE self, VALUE io) {
+    struct ea_scheduler *scheduler = ea_scheduler_get(self);
+    if (!RB_INTEGER_TYPE_P(io)) {
+        io = to_io(io);
+        ea_poll_forget(&scheduler->poll, ea_io_number(io));
+        rb_io_close(io);
+        return Qtrue;
+    }
+    int number = NUM2INT(io);
+    ea_poll_forget(&scheduler->poll, number);
+    if (close(number) < 0 && errno != EINTR)
+        rb_syserr_fail(errno, "close");
+    return Qtrue;
+}
+
+void ea_init_io(VALUE klass) {
+    id_serial = rb_intern("__eagain_serial__");
+    rb_define_method(klass, "io_wait", hook_io_wait, 3);
+    rb_define_method(klass, "io_read", hook_io_read, BUFFERED_ARITY);
+    rb_define_method(klass, "io_write", hook_io_write, BUFFERED_ARITY);
+    rb_define_method(klass, "io_pread", hook_io_pread, BUFFERED_ARITY + 1);
+    rb_define_method(klass, "io_pwrite", hook_io_pwrite, BUFFERED_ARITY + 1);
+    rb_define_method(klass, "io_close", hook_io_close, 1);
+}

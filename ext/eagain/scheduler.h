@@ -1,0 +1,178 @@
+/* The binding's one struct for each scheduler and each fiber, and what its files call of each other.
+ *
+ * Everything here runs with the GVL, but for enter_without_gvl() in switch.c, which touches the
+ * poller's event buffer alone. Another thread that holds the GVL may therefore make a fiber of this
+ * scheduler runnable directly; it nudges the poller in case its owner sleeps. */
+#ifndef EA_RB_SCHEDULER_H
+#define EA_RB_SCHEDULER_H
+
+#include <ruby.h>
+#include <ruby/io.h>
+#include <ruby/io/buffer.h>
+#include <ruby/fiber/scheduler.h>
+#include <ruby/thread.h>
+
+#include <eagain.h>
+
+/* The interface that the hooks implement. Ruby 3.1 has no such macro: version 1. */
+#ifndef EA_RB_SCHEDULER_VERSION
+#ifdef RUBY_FIBER_SCHEDULER_VERSION
+#define EA_RB_SCHEDULER_VERSION RUBY_FIBER_SCHEDULER_VERSION
+#else
+#define EA_RB_SCHEDULER_VERSION 1
+#endif
+#endif
+
+enum ea_fiber_state {
+    EA_FIBER_RUNNING, /* it runs, or waits for a fiber that it resumed itself */
+    EA_FIBER_PARKED,  /* its waiter, or somebody who holds its Fiber, will wake it */
+    EA_FIBER_READY,   /* in scheduler->ready */
+};
+
+/* What a parked fiber waits for: says how an unblock, or an exception, may reach it. */
+enum ea_fiber_wait {
+    EA_WAIT_EVENT, /* a descriptor, a job, a child */
+    EA_WAIT_SLEEP, /* #kernel_sleep: also woken by #unblock (Mutex#sleep) */
+    EA_WAIT_BLOCK, /* #block: woken by #unblock */
+    EA_WAIT_TURN,  /* nothing: it yielded */
+};
+
+/* What we know of a Fiber. One is made when a fiber first parks, or is pushed. `own` ones (pushed or
+ * scheduled here) are dropped when their fiber ends; others (fibers that the program resumes by
+ * itself) are kept without keeping their Fiber alive, and swept now and then: such a record holds
+ * nothing while its fiber runs, so that it does no harm if another Fiber gets the same address. */
+struct ea_fiber {
+    VALUE fiber;     /* the Fiber; of a stand-in, what to transfer to (see ea_fiber_interrupt) */
+    VALUE exception; /* raise this in it when it next runs or parks; Qfalse: none */
+    VALUE io;        /* the IO that it waits on, while parked on one; Qfalse otherwise */
+    VALUE buffer;    /* the locked IO::Buffer that a hook was given, while it waits; Qfalse otherwise */
+    struct ea_scheduler *scheduler;
+    struct ea_link ready;    /* in scheduler->ready while READY */
+    struct ea_link timeouts; /* of ea_timeout.within: the #timeout_after blocks that it is in */
+    struct ea_link overdue;  /* of ea_timeout.overdue: those whose time is up, not yet told */
+    struct ea_waiter waiter; /* what it is parked on */
+    struct ea_fiber *resumer; /* whose Fiber#resume it runs in, as far as we know; NULL: nobody's */
+    struct ea_fiber *inner;   /* the one that it resumed and that is parked now; NULL: none */
+    unsigned resumed;         /* how many records have this one as their resumer */
+    uint8_t state;            /* enum ea_fiber_state */
+    uint8_t wait;             /* enum ea_fiber_wait, while PARKED or READY */
+    bool own;      /* we run it: it ends in our hands */
+    bool started;  /* false: pushed, and has never run */
+    bool token;    /* #unblock came while it ran: its next #block returns at once */
+    bool unblocked; /* READY because of #unblock: it was handed something, do not raise now */
+    bool standin;  /* fiber is no Fiber but an operation's stand-in (interface version 5) */
+};
+
+/* A block of #timeout_after; on the stack of the fiber that runs it. */
+struct ea_timeout {
+    struct ea_timer timer;
+    struct ea_link within;  /* in owner->timeouts */
+    struct ea_link overdue; /* in owner->overdue from its deadline until it was told */
+    struct ea_fiber *owner; /* NULL when its record is gone (closed, forked): it never fires */
+    int argc;
+    const VALUE *argv; /* the exception's class and its arguments */
+    VALUE seconds;
+};
+
+struct ea_scheduler {
+    VALUE self;
+    struct ea_poll poll;
+    st_table *fibers;         /* VALUE (Fiber) => struct ea_fiber * */
+    struct ea_link ready;     /* of ea_fiber.ready: the run queue, FIFO */
+    struct ea_fiber *running; /* the fiber that last got control from us; NULL: unknown */
+    struct ea_fiber *runner;  /* the fiber inside #run, NULL: none */
+    size_t own;               /* own fibers that have not ended */
+    size_t foreign;           /* records that are not own */
+    size_t foreign_limit;     /* sweep when foreign reaches it */
+    size_t parked;            /* how many are PARKED */
+    size_t ready_count;       /* how many are READY */
+    size_t peak;              /* the most own fibers at once */
+    unsigned budget;          /* switches left until the kernel is asked, though fibers are ready */
+    unsigned transfers;       /* I/O that succeeded at once since the clock was last looked at */
+    uint64_t switches;
+    uint64_t offloaded;
+    uint64_t forks;           /* ea_forks when the poller was made */
+    VALUE socket_class;       /* BasicSocket, once it exists; Qfalse until then */
+    bool open;                /* the poller is there */
+    bool closing;             /* inside #close */
+};
+
+extern const rb_data_type_t ea_scheduler_type;
+
+/* The scheduler of self; raises RuntimeError when it is closed. In a forked child it is made usable
+ * first: an own poller, and of the parent's fibers none but the one that forked. */
+struct ea_scheduler *ea_scheduler_get(VALUE self);
+
+/* --- fibers.c: records and the run queue. */
+
+/* The record of the running fiber, made if need be. */
+struct ea_fiber *ea_fiber_current(struct ea_scheduler *scheduler);
+struct ea_fiber *ea_fiber_find(struct ea_scheduler *scheduler, VALUE fiber);
+struct ea_fiber *ea_fiber_make(struct ea_scheduler *scheduler, VALUE fiber, bool own);
+/* Remembers whose Fiber#resume record runs in (NULL: nobody's). */
+void ea_fiber_resumed_by(struct ea_fiber *record, struct ea_fiber *resumer);
+/* The links of a record that was zeroed. */
+void ea_fiber_init(struct ea_fiber *record, struct ea_scheduler *scheduler, VALUE fiber);
+/* Takes a record out and frees it. */
+void ea_fiber_drop(struct ea_fiber *record);
+/* Makes it runnable, at the front or the back. It is PARKED or new. */
+void ea_fiber_ready(struct ea_fiber *record, bool front);
+/* Out of the run queue, as RUNNING. */
+void ea_fiber_unready(struct ea_fiber *record);
+/* RUNNING becomes PARKED for the sake of wait. */
+void ea_fiber_parked(struct ea_fiber *record, enum ea_fiber_wait wait);
+/* Wakes a PARKED fiber, whatever it waits for. */
+void ea_fiber_wake(struct ea_fiber *record);
+void ea_fibers_mark(struct ea_scheduler *scheduler);
+/* Frees all records but two (either may be NULL), and empties the run queue. */
+void ea_fibers_drop_all(struct ea_scheduler *scheduler, const struct ea_fiber *keep,
+                        const struct ea_fiber *keep_too);
+size_t ea_fibers_memsize(const struct ea_scheduler *scheduler);
+
+/* --- switch.c: who runs next, and the turns of the poller. */
+
+/* The running fiber, PARKED or READY already, gives way until it is picked again. Raises what was
+ * raised for it meanwhile. */
+void ea_switch_away(struct ea_fiber *self);
+/* The running fiber, READY already, gives way to next. */
+void ea_switch_to(struct ea_fiber *self, struct ea_fiber *next);
+/* Raises what is pending for self (an exception, a timeout), if anything. */
+void ea_fiber_check(struct ea_fiber *self);
+/* Parks self on fd (-1: none) and the deadline. Returns the waiter's reason; revents in the waiter.
+ * Returns EA_WAKE_READY at once when the descriptor is always ready. Raises what was raised for
+ * self, Errno as ea_poll_park says. */
+enum ea_wake_reason ea_fiber_park(struct ea_fiber *self, enum ea_fiber_wait wait, int fd,
+                                  unsigned events, int64_t deadline, unsigned flags);
+/* As ea_fiber_park, but an exception waits until the wake-up came: for memory that somebody else
+ * is working on. */
+void ea_fiber_park_masked(struct ea_fiber *self, const bool *done);
+/* After I/O that did not have to wait: lets others run when it has gone on for long. */
+void ea_fiber_account(struct ea_scheduler *scheduler);
+/* Marks exception as pending for record and wakes it as soon as that is safe. */
+void ea_fiber_raise(struct ea_fiber *record, VALUE exception);
+
+/* Raises what the first of the overdue blocks raises; hooks.c. */
+void ea_timeout_raise(struct ea_link *overdue);
+
+/* --- The hooks. */
+void ea_init_hooks(VALUE scheduler_class); /* hooks.c: fibers, sleep, block, timeouts */
+void ea_init_io(VALUE scheduler_class);    /* io.c */
+void ea_init_select(VALUE scheduler_class); /* select.c */
+void ea_init_blocking(VALUE scheduler_class); /* blocking.c: what can only block */
+
+/* The deadline of a hook's timeout argument: nil for none. TypeError, ArgumentError as sleep. */
+int64_t ea_deadline(VALUE timeout);
+
+/* --- io.c, for its neighbours. */
+
+/* The number of an IO; IOError when it is closed. */
+int ea_io_number(VALUE io);
+/* Parks on an IO. Returns revents, 0 when the deadline passed. IOError when it was closed. */
+unsigned ea_io_park(struct ea_fiber *self, VALUE io, int number, unsigned events, int64_t deadline,
+                    unsigned flags);
+/* What is known of the IO's number; forgets what was known of another IO with that number. */
+unsigned ea_io_adopt(struct ea_scheduler *scheduler, VALUE io, int number);
+/* A waiter's valid(): does the IO still have the number? */
+bool ea_io_valid(VALUE io, int number);
+
+#endif

@@ -1,0 +1,334 @@
+/* Who runs next.
+ *
+ * There is no loop fiber. The fiber that blocks runs pick() on its own stack: the next runnable
+ * fiber, or, when there is none, a turn of the poller until there is one; and transfers to it. The
+ * kernel is also asked when the budget is spent (SWITCHES, SLICE), so that runnable fibers never
+ * starve descriptors and timers.
+ *
+ * Control comes back to a fiber in one of three ways:
+ *   picked      the picker made it RUNNING first;
+ *   handed      a fiber ended (Ruby then goes to the thread's root fiber, or to the innermost one
+ *               that the root resumed), or somebody used Fiber#transfer: it is PARKED or READY
+ *               still, and picks the next;
+ *   raised in   Fiber#raise, Fiber#kill, an interrupt, an exception that ended another fiber.
+ * settle() makes the books right in each case; it runs as the ensure clause of every switch. */
+#include "scheduler.h"
+
+/* How many switches, and nanoseconds, runnable fibers may take before the kernel is asked. */
+#define SWITCHES 64
+#define SLICE ((int64_t)1000000)
+/* How many operations that did not have to wait may go by before the clock is looked at, and for
+ * how long a fiber may go on doing them while others are there. */
+#define TRANSFERS 128
+#define TRANSFER_SLICE ((int64_t)5000000)
+/* Up to how many sleepers are asked whether their IO was closed, before each sleep. */
+#define VALIDATE_MAX 64
+
+struct enter {
+    struct ea_poll *poll;
+    int64_t timeout;
+    int result;
+};
+
+static void *enter_without_gvl(void *arg) {
+    struct enter *enter = arg;
+    enter->result = ea_poll_enter(enter->poll, enter->timeout);
+    return NULL;
+}
+
+static void enter_interrupt(void *arg) {
+    ea_poll_nudge(arg);
+}
+
+static VALUE check_ints(VALUE unused) {
+    (void)unused;
+    rb_thread_check_ints();
+    return Qnil;
+}
+
+/* What interrupted the sleep is for the fiber in #run, not for the one that happens to have slept
+ * last: an exception is handed over. A kill unwinds this fiber first, then the thread. */
+static void check_interrupts(struct ea_scheduler *scheduler, const struct ea_fiber *self) {
+    struct ea_fiber *runner = scheduler->runner;
+    if (RB_LIKELY(!rb_thread_interrupted(rb_thread_current())))
+        return;
+    if (!runner || runner == self) {
+        rb_thread_check_ints();
+        return;
+    }
+    int state = 0;
+    rb_protect(check_ints, Qnil, &state);
+    if (!state)
+        return;
+    VALUE exception = rb_errinfo();
+    if (!rb_obj_is_kind_of(exception, rb_eException))
+        rb_jump_tag(state);
+    rb_set_errinfo(Qnil);
+    ea_fiber_raise(runner, exception);
+}
+
+/* One turn of the poller, at most limit ns long (negative: as long as it takes). The GVL is let go
+ * only if it may sleep. */
+static void turn(struct ea_scheduler *scheduler, const struct ea_fiber *self, int64_t limit) {
+    struct ea_poll *poll = &scheduler->poll;
+    if (limit != 0 && poll->waiting > 0 && poll->waiting <= VALIDATE_MAX) {
+        ea_poll_validate(poll);
+        if (scheduler->ready_count > 0)
+            limit = 0;
+    }
+    struct enter enter = {.poll = poll, .timeout = ea_poll_prepare(poll, limit)};
+    if (enter.timeout == 0)
+        enter_without_gvl(&enter);
+    else
+        rb_nogvl(enter_without_gvl, &enter, enter_interrupt, poll,
+                 RB_NOGVL_INTR_FAIL | RB_NOGVL_UBF_ASYNC_SAFE);
+    ea_poll_dispatch(poll, enter.result);
+    scheduler->budget = SWITCHES;
+    if (enter.timeout != 0)
+        check_interrupts(scheduler, self);
+}
+
+static bool budget_spent(struct ea_scheduler *scheduler) {
+    if (RB_UNLIKELY(--scheduler->budget == 0))
+        return true;
+    return (scheduler->budget & 15) == 0 && ea_now() - scheduler->poll.now > SLICE;
+}
+
+/* All that this scheduler had to do is done, but for the fiber in #run. */
+static bool finished(const struct ea_scheduler *scheduler) {
+    const struct ea_fiber *runner = scheduler->runner;
+    return runner && runner->state == EA_FIBER_PARKED && scheduler->parked == 1 &&
+           scheduler->ready_count == 0;
+}
+
+/* The next fiber, taken off the run queue. */
+static struct ea_fiber *pick(struct ea_scheduler *scheduler, const struct ea_fiber *self) {
+    while (scheduler->ready_count == 0) {
+        if (finished(scheduler))
+            ea_fiber_ready(scheduler->runner, false);
+        else
+            turn(scheduler, self, -1);
+    }
+    if (budget_spent(scheduler))
+        turn(scheduler, self, 0);
+    struct ea_fiber *next = EA_CONTAINER(scheduler->ready.next, struct ea_fiber, ready);
+    ea_fiber_unready(next);
+    return next;
+}
+
+/* The fiber that had control before self got it without being picked: it ended, or raised or
+ * transferred directly and wants to go on later. */
+static void settle_other(struct ea_scheduler *scheduler, const struct ea_fiber *self) {
+    struct ea_fiber *other = scheduler->running;
+    scheduler->running = NULL;
+    while (other && other != self && other->state == EA_FIBER_RUNNING) {
+        if (RTEST(rb_fiber_alive_p(other->fiber))) {
+            if (!other->inner)
+                ea_fiber_ready(other, false);
+            return;
+        }
+        /* It ended; so may have, since then, the fiber that had resumed it. */
+        struct ea_fiber *ended = other;
+        other = other->resumer;
+        ea_fiber_drop(ended);
+    }
+}
+
+struct away {
+    struct ea_scheduler *scheduler;
+    struct ea_fiber *self;
+    struct ea_fiber *next; /* whom to go to first; NULL: whoever is picked */
+};
+
+static void transfer_to(struct ea_scheduler *scheduler, struct ea_fiber *next) {
+    VALUE fiber = next->fiber;
+    scheduler->switches++;
+    if (RB_UNLIKELY(next->standin)) {
+        /* The operation's fiber is parked somewhere here, and is woken by an exception. */
+        scheduler->running = NULL;
+        ea_fiber_drop(next);
+        if (RTEST(rb_funcall(fiber, rb_intern("alive?"), 0)))
+            rb_funcall(fiber, rb_intern("transfer"), 0);
+        return;
+    }
+    if (RB_UNLIKELY(!next->started)) {
+        if (!RTEST(rb_fiber_alive_p(fiber))) {
+            ea_fiber_drop(next);
+            return;
+        }
+        next->started = true;
+    }
+    scheduler->running = next;
+    rb_fiber_transfer(fiber, 0, NULL);
+}
+
+static VALUE away_body(VALUE arg) {
+    struct away *away = (struct away *)arg;
+    struct ea_fiber *self = away->self;
+    struct ea_fiber *next = away->next;
+    for (;;) {
+        if (!next)
+            next = pick(away->scheduler, self);
+        if (next == self)
+            break;
+        transfer_to(away->scheduler, next);
+        if (self->state == EA_FIBER_RUNNING)
+            break;
+        settle_other(away->scheduler, self);
+        next = NULL;
+    }
+    return Qnil;
+}
+
+static VALUE away_settle(VALUE arg) {
+    const struct away *away = (const struct away *)arg;
+    struct ea_fiber *self = away->self;
+    if (RB_UNLIKELY(away->scheduler->running != self))
+        settle_other(away->scheduler, self);
+    if (RB_UNLIKELY(self->state == EA_FIBER_READY)) {
+        ea_fiber_unready(self);
+    } else if (RB_UNLIKELY(self->state == EA_FIBER_PARKED)) {
+        self->state = EA_FIBER_RUNNING;
+        away->scheduler->parked--;
+        ea_waiter_wake(&self->waiter, EA_WAKE_CANCEL, 0);
+    }
+    if (RB_UNLIKELY(self->resumer != NULL) && self->resumer->inner == self)
+        self->resumer->inner = NULL;
+    away->scheduler->running = self;
+    return Qnil;
+}
+
+static void go_away(struct ea_fiber *self, struct ea_fiber *next) {
+    struct away away = {.scheduler = self->scheduler, .self = self, .next = next};
+    if (RB_UNLIKELY(self->resumer != NULL))
+        self->resumer->inner = self;
+    rb_ensure(away_body, (VALUE)&away, away_settle, (VALUE)&away);
+}
+
+/* Bug #22298: when a hook raises, Ruby before 4.1 leaves the IO::Buffer that it made for the hook
+ * locked, and pointing at memory that is gone. */
+static void release_buffer(struct ea_fiber *self) {
+#if EA_RB_SCHEDULER_VERSION < 4
+    VALUE buffer = self->buffer;
+    self->buffer = Qfalse;
+    if (RTEST(buffer)) {
+        rb_io_buffer_unlock(buffer);
+        rb_io_buffer_free(buffer);
+    }
+#else
+    self->buffer = Qfalse;
+#endif
+}
+
+/* Is a timeout block overdue that record is within? */
+static struct ea_fiber *overdue(struct ea_fiber *record) {
+    while (record && ea_link_alone(&record->overdue))
+        record = record->resumer;
+    return record;
+}
+
+void ea_fiber_check(struct ea_fiber *self) {
+    if (RB_UNLIKELY(self->exception != Qfalse)) {
+        VALUE exception = self->exception;
+        self->exception = Qfalse;
+        release_buffer(self);
+        rb_exc_raise(exception);
+    }
+    struct ea_fiber *late = overdue(self);
+    if (RB_UNLIKELY(late != NULL)) {
+        release_buffer(self);
+        ea_timeout_raise(&late->overdue);
+    }
+}
+
+void ea_switch_away(struct ea_fiber *self) {
+    go_away(self, NULL);
+    /* Whoever was handed something (a mutex, an item) by #unblock goes on to take it, and is told
+     * when it parks next: nobody else would be woken for it. */
+    if (!self->unblocked)
+        ea_fiber_check(self);
+}
+
+void ea_switch_to(struct ea_fiber *self, struct ea_fiber *next) {
+    go_away(self, next);
+    ea_fiber_check(self);
+}
+
+enum ea_wake_reason ea_fiber_park(struct ea_fiber *self, enum ea_fiber_wait wait, int fd,
+                                  unsigned events, int64_t deadline, unsigned flags) {
+    ea_fiber_check(self);
+    self->token = false;
+    if (fd >= 0 || deadline != EA_TIME_NEVER) {
+        int rc = ea_poll_park(&self->scheduler->poll, &self->waiter, fd, events, deadline, flags);
+        if (RB_UNLIKELY(rc > 0)) {
+            self->waiter.revents = (uint16_t)rc;
+            return EA_WAKE_READY;
+        }
+        if (RB_UNLIKELY(rc < 0)) {
+            release_buffer(self);
+            rb_syserr_fail(-rc, "eagain: wait");
+        }
+    } else {
+        self->waiter.reason = EA_WAKE_CANCEL;
+    }
+    ea_fiber_parked(self, wait);
+    ea_switch_away(self);
+    return (enum ea_wake_reason)self->waiter.reason;
+}
+
+static VALUE park_once(VALUE arg) {
+    ea_switch_away((struct ea_fiber *)arg);
+    return Qnil;
+}
+
+void ea_fiber_park_masked(struct ea_fiber *self, const bool *done) {
+    int first = 0;
+    VALUE exception = Qnil;
+    while (!*done) {
+        int state = 0;
+        self->waiter.reason = EA_WAKE_CANCEL;
+        ea_fiber_parked(self, EA_WAIT_EVENT);
+        rb_protect(park_once, (VALUE)self, &state);
+        if (state && !first) {
+            first = state;
+            exception = rb_errinfo();
+        }
+        if (state && rb_obj_is_kind_of(rb_errinfo(), rb_eException))
+            rb_set_errinfo(Qnil);
+    }
+    if (!first)
+        return;
+    release_buffer(self);
+    if (rb_obj_is_kind_of(exception, rb_eException))
+        rb_exc_raise(exception);
+    rb_jump_tag(first);
+}
+
+void ea_fiber_account(struct ea_scheduler *scheduler) {
+    if (RB_LIKELY(++scheduler->transfers < TRANSFERS))
+        return;
+    scheduler->transfers = 0;
+    if (scheduler->parked + scheduler->ready_count <= 1 ||
+        ea_now() - scheduler->poll.now < TRANSFER_SLICE)
+        return;
+    struct ea_fiber *self = ea_fiber_current(scheduler);
+    turn(scheduler, self, 0);
+    if (scheduler->ready_count == 0)
+        return;
+    self->wait = EA_WAIT_TURN;
+    ea_fiber_ready(self, false);
+    go_away(self, NULL);
+}
+
+/* The fiber that runs on behalf of record: what it resumed, and that resumed in turn. */
+static struct ea_fiber *innermost(struct ea_fiber *record) {
+    while (record->inner)
+        record = record->inner;
+    return record;
+}
+
+void ea_fiber_raise(struct ea_fiber *record, VALUE exception) {
+    record = innermost(record);
+    RB_OBJ_WRITE(record->scheduler->self, &record->exception, exception);
+    ea_fiber_wake(record);
+}
