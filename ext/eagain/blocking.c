@@ -195,6 +195,16 @@ static VALUE pidfd_close(VALUE arg) {
     return Qnil;
 }
 
+/* With WNOHANG, Ruby does not come back to the scheduler. nil when no child has ended. */
+static VALUE reap(pid_t pid, int flags) {
+#ifdef HAVE_RB_PROCESS_STATUS_WAIT
+    return rb_process_status_wait(pid, flags);
+#else
+    VALUE status = rb_const_get(rb_mProcess, rb_intern("Status"));
+    return rb_funcall(status, rb_intern("wait"), 2, PIDT2NUM(pid), INT2NUM(flags));
+#endif
+}
+
 /* call-seq: process_wait(pid, flags) -> Process::Status
  *
  * Process.wait and its kin. One child is waited for through a pidfd; any child, or one of a group,
@@ -204,7 +214,7 @@ static VALUE hook_process_wait(VALUE self, VALUE rb_pid, VALUE rb_flags) {
     pid_t pid = NUM2PIDT(rb_pid);
     int flags = NUM2INT(rb_flags);
     for (;;) {
-        VALUE status = rb_process_status_wait(pid, flags | WNOHANG);
+        VALUE status = reap(pid, flags | WNOHANG);
         if (!NIL_P(status) || flags & WNOHANG)
             return status;
         /* Stopped and continued children do not make a pidfd readable. */
