@@ -127,13 +127,16 @@ module Bench
       [scale / STRACE_SCALES.max, 1].min
     end
 
-    # Each peer's median wall time over the best one that is neither ours nor a floor.
+    # Each peer's median times over the least of the peers that are neither ours nor a floor; wall
+    # and CPU each on its own.
     def compare(results)
       others = results.reject { |name, _| Bench.peer(name).then { |peer| peer.ours? || peer.floor? } }
-      best = others.filter_map { |_, result| result.dig(:wall, :median) }.min
+      least = %i[wall cpu].to_h { |time| [time, others.filter_map { |_, result| result.dig(time, :median) }.min] }
       results.each_value do |result|
-        wall = result.dig(:wall, :median)
-        result[:ratio] = best && wall && wall / best
+        result[:ratio] = least.to_h do |time, best|
+          median = result.dig(time, :median)
+          [time, best&.positive? && median ? median / best : nil]
+        end
       end
     end
 

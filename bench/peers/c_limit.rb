@@ -7,7 +7,8 @@ module Bench
     # The floor: the row as a C program, bench/c/NAME.c, with one thread and epoll. It shows how much
     # of a peer's time is the kernel's; no ratio refers to it.
     class CLimit < Peer
-      FOLDER = File.join(ROOT, "build", "bench")
+      # By Ruby's version too: another Ruby may come with another C library, in a chroot.
+      FOLDER = File.join(ROOT, "build", "bench-#{RUBY_VERSION}")
 
       title "plain C, one thread, epoll"
 

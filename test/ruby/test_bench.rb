@@ -55,7 +55,7 @@ class TestBench < Minitest::Test
       assert_equal [1, 2, 3, 4], result[:samples].map { |sample| sample[:round] }
       assert_in_delta (walls[1] + walls[2]) / 2, result[:wall][:median]
       assert_equal walls.minmax, result[:wall].values_at(:min, :max)
-      assert_in_delta 1.0, result[:ratio]
+      assert_in_delta 1.0, result[:ratio][:wall]
     end
   end
 
