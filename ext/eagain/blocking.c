@@ -106,7 +106,8 @@ static VALUE lookup_addresses(VALUE arg) {
     VALUE addresses = rb_ary_new();
     char text[NI_MAXHOST];
     for (const struct addrinfo *ai = lookup->list; ai; ai = ai->ai_next) {
-        int rc = getnameinfo(ai->ai_addr, ai->ai_addrlen, text, sizeof text, NULL, 0, NI_NUMERICHOST);
+        int rc =
+            getnameinfo(ai->ai_addr, ai->ai_addrlen, text, sizeof text, NULL, 0, NI_NUMERICHOST);
         if (rc == 0)
             rb_ary_push(addresses, rb_usascii_str_new_cstr(text));
     }

@@ -50,8 +50,7 @@ static void free_record(struct ea_fiber *record) {
     }
     ea_waiter_wake(&record->waiter, EA_WAKE_CANCEL, 0);
     while (!ea_link_alone(&record->timeouts)) {
-        struct ea_timeout *timeout =
-            EA_CONTAINER(record->timeouts.next, struct ea_timeout, within);
+        struct ea_timeout *timeout = EA_CONTAINER(record->timeouts.next, struct ea_timeout, within);
         ea_timer_cancel(&scheduler->poll.timers, &timeout->timer);
         ea_link_remove(&timeout->within);
         ea_link_remove(&timeout->overdue);
@@ -135,8 +134,8 @@ void ea_fiber_init(struct ea_fiber *record, struct ea_scheduler *scheduler, VALU
 
 struct ea_fiber *ea_fiber_make(struct ea_scheduler *scheduler, VALUE fiber, bool own) {
     if (!own && scheduler->foreign >= scheduler->foreign_limit) {
-        sweep_records(scheduler, (struct sweep){.keep = scheduler->running,
-                                                .keep_too = scheduler->runner});
+        sweep_records(scheduler,
+                      (struct sweep){.keep = scheduler->running, .keep_too = scheduler->runner});
         scheduler->foreign_limit = 2 * scheduler->foreign + 64;
     }
     struct ea_fiber *record = ZALLOC(struct ea_fiber);

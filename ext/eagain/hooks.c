@@ -185,11 +185,11 @@ static VALUE scheduler_stats(VALUE self) {
         const char *name;
         uint64_t value;
     } stats[] = {
-        {"turns", scheduler->poll.turns},       {"switches", scheduler->switches},
-        {"wakeups", scheduler->poll.wakeups},   {"parked", scheduler->parked},
-        {"ready", scheduler->ready_count},      {"fibers", scheduler->own},
-        {"peak_fibers", scheduler->peak},       {"timers", scheduler->poll.timers.armed},
-        {"offloaded", scheduler->offloaded},    {"checks", scheduler->poll.checks},
+        {"turns", scheduler->poll.turns},     {"switches", scheduler->switches},
+        {"wakeups", scheduler->poll.wakeups}, {"parked", scheduler->parked},
+        {"ready", scheduler->ready_count},    {"fibers", scheduler->own},
+        {"peak_fibers", scheduler->peak},     {"timers", scheduler->poll.timers.armed},
+        {"offloaded", scheduler->offloaded},  {"checks", scheduler->poll.checks},
         {"waiting", scheduler->poll.waiting},
     };
     VALUE hash = rb_hash_new();
@@ -276,7 +276,8 @@ static VALUE interrupt_standin(struct ea_scheduler *scheduler, VALUE target) {
 static VALUE scheduler_interrupt(VALUE self, VALUE fiber, VALUE exception) {
     struct ea_scheduler *scheduler = ea_scheduler_get(self);
     if (!rb_obj_is_fiber(fiber)) {
-        if (rb_respond_to(fiber, rb_intern("transfer")) && rb_respond_to(fiber, rb_intern("alive?")))
+        if (rb_respond_to(fiber, rb_intern("transfer")) &&
+            rb_respond_to(fiber, rb_intern("alive?")))
             return interrupt_standin(scheduler, fiber);
         check_fiber(fiber);
     }

@@ -160,7 +160,7 @@ struct transfer {
     size_t offset; /* in the buffer */
     size_t length; /* version < 4: at least so many bytes; later: at most */
     size_t done;
-    char *base;    /* of the buffer */
+    char *base; /* of the buffer */
     size_t size;
     struct ea_fd *fd;
 };

@@ -45,22 +45,23 @@ struct ea_fiber {
     VALUE fiber;     /* the Fiber; of a stand-in, what to transfer to (see ea_fiber_interrupt) */
     VALUE exception; /* raise this in it when it next runs or parks; Qfalse: none */
     VALUE io;        /* the IO that it waits on, while parked on one; Qfalse otherwise */
-    VALUE buffer;    /* the locked IO::Buffer that a hook was given, while it waits; Qfalse otherwise */
+    VALUE
+        buffer; /* the locked IO::Buffer that a hook was given, while it waits; Qfalse otherwise */
     struct ea_scheduler *scheduler;
-    struct ea_link ready;    /* in scheduler->ready while READY */
-    struct ea_link timeouts; /* of ea_timeout.within: the #timeout_after blocks that it is in */
-    struct ea_link overdue;  /* of ea_timeout.overdue: those whose time is up, not yet told */
-    struct ea_waiter waiter; /* what it is parked on */
+    struct ea_link ready;     /* in scheduler->ready while READY */
+    struct ea_link timeouts;  /* of ea_timeout.within: the #timeout_after blocks that it is in */
+    struct ea_link overdue;   /* of ea_timeout.overdue: those whose time is up, not yet told */
+    struct ea_waiter waiter;  /* what it is parked on */
     struct ea_fiber *resumer; /* whose Fiber#resume it runs in, as far as we know; NULL: nobody's */
     struct ea_fiber *inner;   /* the one that it resumed and that is parked now; NULL: none */
     unsigned resumed;         /* how many records have this one as their resumer */
     uint8_t state;            /* enum ea_fiber_state */
     uint8_t wait;             /* enum ea_fiber_wait, while PARKED or READY */
-    bool own;      /* we run it: it ends in our hands */
-    bool started;  /* false: pushed, and has never run */
-    bool token;    /* #unblock came while it ran: its next #block returns at once */
+    bool own;                 /* we run it: it ends in our hands */
+    bool started;             /* false: pushed, and has never run */
+    bool token;               /* #unblock came while it ran: its next #block returns at once */
     bool unblocked; /* READY because of #unblock: it was handed something, do not raise now */
-    bool standin;  /* fiber is no Fiber but an operation's stand-in (interface version 5) */
+    bool standin;   /* fiber is no Fiber but an operation's stand-in (interface version 5) */
 };
 
 /* A block of #timeout_after; on the stack of the fiber that runs it. */
@@ -91,10 +92,12 @@ struct ea_scheduler {
     unsigned transfers;       /* I/O that succeeded at once since the clock was last looked at */
     uint64_t switches;
     uint64_t offloaded;
-    uint64_t forks;           /* ea_forks when the poller was made */
-    VALUE socket_class;       /* BasicSocket, once it exists; Qfalse until then */
-    bool open;                /* the poller is there */
-    bool closing;             /* inside #close */
+    size_t starts;      /* fibers begun since the last major GC, as far as we looked */
+    size_t major_gcs;   /* how many of those there were when we looked */
+    uint64_t forks;     /* ea_forks when the poller was made */
+    VALUE socket_class; /* BasicSocket, once it exists; Qfalse until then */
+    bool open;          /* the poller is there */
+    bool closing;       /* inside #close */
 };
 
 extern const rb_data_type_t ea_scheduler_type;
@@ -155,9 +158,9 @@ void ea_fiber_raise(struct ea_fiber *record, VALUE exception);
 void ea_timeout_raise(struct ea_link *overdue);
 
 /* --- The hooks. */
-void ea_init_hooks(VALUE scheduler_class); /* hooks.c: fibers, sleep, block, timeouts */
-void ea_init_io(VALUE scheduler_class);    /* io.c */
-void ea_init_select(VALUE scheduler_class); /* select.c */
+void ea_init_hooks(VALUE scheduler_class);    /* hooks.c: fibers, sleep, block, timeouts */
+void ea_init_io(VALUE scheduler_class);       /* io.c */
+void ea_init_select(VALUE scheduler_class);   /* select.c */
 void ea_init_blocking(VALUE scheduler_class); /* blocking.c: what can only block */
 
 /* The deadline of a hook's timeout argument: nil for none. TypeError, ArgumentError as sleep. */

@@ -24,6 +24,9 @@
 /* Up to how many sleepers are asked whether their IO was closed, before each sleep. */
 #define VALIDATE_MAX 64
 
+/* How many more fibers may be dead, and not collected, than are alive. */
+#define DEAD_STACKS 4096
+
 struct enter {
     struct ea_poll *poll;
     int64_t timeout;
@@ -140,6 +143,19 @@ struct away {
     struct ea_fiber *next; /* whom to go to first; NULL: whoever is picked */
 };
 
+/* Ruby gives back the stack of a fiber that was transferred to only when the garbage collector finds
+ * the fiber, and its collector knows nothing of stacks: the process would run out of mappings
+ * (vm.max_map_count) first. So see to it that not many more are dead than alive. */
+static void limit_dead_stacks(struct ea_scheduler *scheduler) {
+    if (RB_LIKELY(++scheduler->starts <= DEAD_STACKS + scheduler->own))
+        return;
+    VALUE key = ID2SYM(rb_intern("major_gc_count"));
+    if (rb_gc_stat(key) == scheduler->major_gcs)
+        rb_gc_start();
+    scheduler->major_gcs = rb_gc_stat(key);
+    scheduler->starts = 0;
+}
+
 static void transfer_to(struct ea_scheduler *scheduler, struct ea_fiber *next) {
     VALUE fiber = next->fiber;
     scheduler->switches++;
@@ -157,6 +173,7 @@ static void transfer_to(struct ea_scheduler *scheduler, struct ea_fiber *next) {
             return;
         }
         next->started = true;
+        limit_dead_stacks(scheduler);
     }
     scheduler->running = next;
     rb_fiber_transfer(fiber, 0, NULL);
@@ -308,8 +325,10 @@ void ea_fiber_account(struct ea_scheduler *scheduler) {
     if (RB_LIKELY(++scheduler->transfers < TRANSFERS))
         return;
     scheduler->transfers = 0;
-    if (scheduler->parked + scheduler->ready_count <= 1 ||
-        ea_now() - scheduler->poll.now < TRANSFER_SLICE)
+    size_t others = scheduler->parked + scheduler->ready_count;
+    if (scheduler->runner && scheduler->runner->state == EA_FIBER_PARKED)
+        others--;
+    if (others == 0 || ea_now() - scheduler->poll.now < TRANSFER_SLICE)
         return;
     struct ea_fiber *self = ea_fiber_current(scheduler);
     turn(scheduler, self, 0);

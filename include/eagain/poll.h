@@ -42,8 +42,9 @@ enum ea_wake_reason {
 struct ea_poll;
 
 struct ea_waiter {
-    struct ea_link link;   /* in ea_fd.waiters while parked on a descriptor */
-    struct ea_link parked; /* in ea_poll.parked[stage], oldest first, while parked on a descriptor */
+    struct ea_link link; /* in ea_fd.waiters while parked on a descriptor */
+    struct ea_link
+        parked; /* in ea_poll.parked[stage], oldest first, while parked on a descriptor */
     struct ea_poll *poll;
     struct ea_fd *fd;      /* NULL when it waits for a deadline only */
     struct ea_timer timer; /* armed while it has a deadline */
@@ -52,21 +53,22 @@ struct ea_waiter {
     uint16_t revents;      /* what happened; with EA_WAKE_READY */
     uint8_t reason;        /* enum ea_wake_reason */
     uint8_t stage;         /* how often it was re-checked, up to EA_CHECK_STAGES - 1 */
-    void (*wake)(struct ea_waiter *waiter); /* makes the owner runnable; must not free the waiter's
+    void (*wake)(struct ea_waiter *waiter);  /* makes the owner runnable; must not free the waiter's
                                              * poller, may free the waiter */
     bool (*valid)(struct ea_waiter *waiter); /* NULL, or: does the owner still hold the descriptor
                                               * under this number? Asked at each re-check */
 };
 
-/* Sleepers are re-checked, in one poll(2) for many, 8 ms, 64 ms and 512 ms after they parked and
- * then every second: the bound on how late a wake-up can be when a descriptor was replaced behind
+/* Sleepers are re-checked, in one poll(2) for many, 4 ms, 32 ms and 256 ms after they parked
+ * and then every second: the bound on how late a wake-up can be when a descriptor was replaced behind
  * our back (dup2(2), or close(2) and reuse by somebody else). */
 #define EA_CHECK_STAGES 4
 
 /* ea_poll_park flags. */
 enum ea_park_flag {
-    EA_PARK_DRY = 1,    /* the caller has just seen would-block for these events: do not ask again */
-    EA_PARK_UNSURE = 2, /* the number may have been reused since: have the kernel look at it again */
+    EA_PARK_DRY = 1, /* the caller has just seen would-block for these events: do not ask again */
+    EA_PARK_UNSURE =
+        2, /* the number may have been reused since: have the kernel look at it again */
 };
 
 #define EA_POLL_EVENTS 256
@@ -80,7 +82,7 @@ struct ea_poll_event {
 
 struct ea_poll_backend {
     const char *name;
-    int (*init)(struct ea_poll *poll);   /* 0 or -errno; sets poll->backend_data */
+    int (*init)(struct ea_poll *poll); /* 0 or -errno; sets poll->backend_data */
     void (*term)(struct ea_poll *poll);
     /* A waiter is about to be linked to fd (not linked yet). Make sure that it will be reported.
      * Returns 0; or EA_READABLE... when the descriptor is ready for good (regular files); or -errno. */

@@ -15,10 +15,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* How long a sleeper stays in each stage before it is re-checked. */
-static const int64_t check_delay[EA_CHECK_STAGES] = {8000000, 64000000, 512000000, 1000000000};
-/* Checks are put off to a multiple of this, so that many sleepers share one wake-up. */
-#define CHECK_GRAIN ((int64_t)8000000)
+/* How long a sleeper stays in each stage before it is re-checked, and to a multiple of what the
+ * check is put off, so that many sleepers share one wake-up. */
+static const struct {
+    int64_t delay;
+    int64_t grain;
+} checks[EA_CHECK_STAGES] = {
+    {4000000, 2000000}, {32000000, 8000000}, {256000000, 8000000}, {1000000000, 8000000}};
 /* How many descriptors one poll(2) of the re-check takes. */
 #define CHECK_BATCH 512
 /* How many events of forgotten registrations we put up with before the set is built anew. A
@@ -40,7 +43,8 @@ const struct ea_poll_backend *const *ea_poll_backends(void) {
 
 const struct ea_poll_backend *ea_poll_backend_find(const char *name) {
     for (const struct ea_poll_backend *const *b = backends; *b; b++)
-        if (strcmp((*b)->name, name) == 0) return *b;
+        if (strcmp((*b)->name, name) == 0)
+            return *b;
     return NULL;
 }
 
@@ -52,7 +56,8 @@ static int start_backend(struct ea_poll *poll, const struct ea_poll_backend *bac
 
 /* The backend that the caller or EAGAIN_BACKEND names, else the first that starts. */
 static int choose_backend(struct ea_poll *poll, const struct ea_poll_backend *backend) {
-    if (backend) return start_backend(poll, backend);
+    if (backend)
+        return start_backend(poll, backend);
     const char *name = getenv("EAGAIN_BACKEND");
     if (name && *name) {
         backend = ea_poll_backend_find(name);
@@ -61,7 +66,8 @@ static int choose_backend(struct ea_poll *poll, const struct ea_poll_backend *ba
     int error = -ENOSYS;
     for (const struct ea_poll_backend *const *b = backends; *b; b++) {
         error = start_backend(poll, *b);
-        if (error == 0) return 0;
+        if (error == 0)
+            return 0;
     }
     return error;
 }
@@ -69,12 +75,14 @@ static int choose_backend(struct ea_poll *poll, const struct ea_poll_backend *ba
 int ea_poll_init(struct ea_poll *poll, const struct ea_poll_backend *backend) {
     memset(poll, 0, offsetof(struct ea_poll, events));
     ea_fd_table_init(&poll->fds);
-    for (int i = 0; i < EA_CHECK_STAGES; i++) ea_link_init(&poll->parked[i]);
+    for (int i = 0; i < EA_CHECK_STAGES; i++)
+        ea_link_init(&poll->parked[i]);
     ea_link_init(&poll->pending);
     poll->now = ea_now();
     ea_timers_init(&poll->timers, poll->now);
     int error = ea_wake_init(&poll->wake);
-    if (error) return error;
+    if (error)
+        return error;
     error = choose_backend(poll, backend);
     if (error) {
         poll->backend = NULL;
@@ -116,9 +124,11 @@ int ea_poll_after_fork(struct ea_poll *poll) {
     ea_wake_term(&poll->wake);
     poll->woken = false;
     int error = ea_wake_init(&poll->wake);
-    if (error) return error;
+    if (error)
+        return error;
     error = poll->backend->init(poll);
-    if (error) return error;
+    if (error)
+        return error;
     rewatch_all(poll);
     return 0;
 }
@@ -147,10 +157,12 @@ int ea_poll_park(struct ea_poll *poll, struct ea_waiter *waiter, int fd, unsigne
     waiter->revents = 0;
     if (fd >= 0) {
         struct ea_fd *entry = ea_fd_get(&poll->fds, fd);
-        if (EA_UNLIKELY(!entry)) return -errno;
+        if (EA_UNLIKELY(!entry))
+            return -errno;
         events &= EA_EVENTS_ASKED;
         int rc = poll->backend->watch(poll, entry, events, flags);
-        if (EA_UNLIKELY(rc != 0)) return rc;
+        if (EA_UNLIKELY(rc != 0))
+            return rc;
         waiter->fd = entry;
         waiter->events = (uint16_t)events;
         waiter->since = poll->now;
@@ -159,16 +171,19 @@ int ea_poll_park(struct ea_poll *poll, struct ea_waiter *waiter, int fd, unsigne
         ea_link_insert_before(&poll->parked[0], &waiter->parked);
         poll->waiting++;
     } else {
-        if (fd != -1) return -EBADF;
+        if (fd != -1)
+            return -EBADF;
         waiter->fd = NULL;
     }
     waiter->reason = EA_WAKE_NONE;
-    if (deadline != EA_TIME_NEVER) ea_timer_arm(&poll->timers, &waiter->timer, deadline);
+    if (deadline != EA_TIME_NEVER)
+        ea_timer_arm(&poll->timers, &waiter->timer, deadline);
     return 0;
 }
 
 bool ea_waiter_wake(struct ea_waiter *waiter, enum ea_wake_reason reason, unsigned revents) {
-    if (waiter->reason != EA_WAKE_NONE) return false;
+    if (waiter->reason != EA_WAKE_NONE)
+        return false;
     struct ea_poll *poll = waiter->poll;
     waiter->reason = (uint8_t)reason;
     waiter->revents = (uint16_t)revents;
@@ -199,8 +214,10 @@ static void wake_all(struct ea_fd *fd, enum ea_wake_reason reason) {
 
 void ea_poll_forget(struct ea_poll *poll, int number) {
     struct ea_fd *fd = ea_fd_find(&poll->fds, number);
-    if (!fd) return;
-    if (fd->registered) poll->backend->forget(poll, fd);
+    if (!fd)
+        return;
+    if (fd->registered)
+        poll->backend->forget(poll, fd);
     fd->registered = 0;
     ea_link_remove(&fd->pending);
     ea_fd_forget(fd);
@@ -214,7 +231,8 @@ static void report(struct ea_poll *poll, struct ea_fd *fd, uint32_t events) {
     struct ea_link todo;
 
     fd->maybe_ready |= events;
-    if (events & (EA_ERROR | EA_HANGUP)) fd->maybe_ready |= EA_READABLE | EA_WRITABLE;
+    if (events & (EA_ERROR | EA_HANGUP))
+        fd->maybe_ready |= EA_READABLE | EA_WRITABLE;
     ea_link_splice(&todo, &fd->waiters);
     while (!ea_link_alone(&todo)) {
         struct ea_waiter *waiter = EA_CONTAINER(todo.next, struct ea_waiter, link);
@@ -223,7 +241,8 @@ static void report(struct ea_poll *poll, struct ea_fd *fd, uint32_t events) {
             continue;
         }
         uint32_t hit = events & waiter->events;
-        if (events & (EA_ERROR | EA_HANGUP)) hit = waiter->events | (events & (EA_ERROR | EA_HANGUP));
+        if (events & (EA_ERROR | EA_HANGUP))
+            hit = waiter->events | (events & (EA_ERROR | EA_HANGUP));
         if (hit) {
             wanted |= hit;
             ea_waiter_wake(waiter, EA_WAKE_READY, hit);
@@ -239,7 +258,8 @@ static void report(struct ea_poll *poll, struct ea_fd *fd, uint32_t events) {
 
 static int poll_now(struct pollfd *fds, nfds_t count) {
     int rc;
-    do rc = poll(fds, count, 0);
+    do
+        rc = poll(fds, count, 0);
     while (rc < 0 && errno == EINTR);
     return rc;
 }
@@ -255,7 +275,8 @@ void ea_poll_validate(struct ea_poll *poll) {
         while (!ea_link_alone(&todo)) {
             struct ea_waiter *waiter = EA_CONTAINER(todo.next, struct ea_waiter, parked);
             ea_link_move(&poll->parked[i], &waiter->parked);
-            if (invalid(waiter)) ea_waiter_wake(waiter, EA_WAKE_CLOSED, 0);
+            if (invalid(waiter))
+                ea_waiter_wake(waiter, EA_WAKE_CLOSED, 0);
         }
     }
 }
@@ -286,7 +307,8 @@ static int check_batch(struct ea_poll *poll, int stage) {
 
     while (count < CHECK_BATCH && !ea_link_alone(list)) {
         struct ea_waiter *waiter = EA_CONTAINER(list->next, struct ea_waiter, parked);
-        if (waiter->since + check_delay[stage] > poll->now) break;
+        if (waiter->since + checks[stage].delay > poll->now)
+            break;
         taken++;
         if (invalid(waiter)) {
             ea_waiter_wake(waiter, EA_WAKE_CLOSED, 0);
@@ -298,11 +320,14 @@ static int check_batch(struct ea_poll *poll, int stage) {
         fds[count] = (struct pollfd){.fd = waiter->fd->fd, .events = (short)waiter->events};
         generations[count++] = waiter->fd->generation;
     }
-    if (count == 0 || poll_now(fds, count) <= 0) return taken;
+    if (count == 0 || poll_now(fds, count) <= 0)
+        return taken;
     for (nfds_t i = 0; i < count; i++) {
-        if (!fds[i].revents) continue;
+        if (!fds[i].revents)
+            continue;
         struct ea_fd *fd = ea_fd_find(&poll->fds, fds[i].fd);
-        if (fd->generation == generations[i]) recheck(poll, fd, fds[i].revents);
+        if (fd->generation == generations[i])
+            recheck(poll, fd, fds[i].revents);
     }
     return taken;
 }
@@ -321,22 +346,27 @@ static void check_sleepers(struct ea_poll *poll) {
 static int64_t next_check(const struct ea_poll *poll) {
     int64_t next = EA_TIME_NEVER;
     for (int i = 0; i < EA_CHECK_STAGES; i++) {
-        if (ea_link_alone(&poll->parked[i])) continue;
+        if (ea_link_alone(&poll->parked[i]))
+            continue;
         const struct ea_waiter *oldest =
             EA_CONTAINER(poll->parked[i].next, struct ea_waiter, parked);
-        int64_t due = oldest->since + check_delay[i];
-        if (due < next) next = due;
+        int64_t due = oldest->since + checks[i].delay;
+        due = (due + checks[i].grain - 1) / checks[i].grain * checks[i].grain;
+        if (due < next)
+            next = due;
     }
-    if (next == EA_TIME_NEVER) return next;
-    return (next + CHECK_GRAIN - 1) / CHECK_GRAIN * CHECK_GRAIN;
+    return next;
 }
 
 int64_t ea_poll_timeout(struct ea_poll *poll, int64_t limit) {
-    if (limit == 0) return 0;
+    if (limit == 0)
+        return 0;
     int64_t next = ea_timers_next(&poll->timers);
     int64_t check = next_check(poll);
-    if (check < next) next = check;
-    if (next == EA_TIME_NEVER) return limit < 0 ? -1 : limit;
+    if (check < next)
+        next = check;
+    if (next == EA_TIME_NEVER)
+        return limit < 0 ? -1 : limit;
     int64_t now = ea_now();
     int64_t left = next > now ? next - now : 0;
     return limit >= 0 && limit < left ? limit : left;
@@ -344,10 +374,12 @@ int64_t ea_poll_timeout(struct ea_poll *poll, int64_t limit) {
 
 int64_t ea_poll_prepare(struct ea_poll *poll, int64_t limit) {
     int64_t timeout = ea_poll_timeout(poll, limit);
-    if (timeout != 0 && !ea_wake_prepare(&poll->wake)) timeout = 0;
+    if (timeout != 0 && !ea_wake_prepare(&poll->wake))
+        timeout = 0;
     if (EA_UNLIKELY(poll->stale >= STALE_MAX)) {
         poll->stale = 0;
-        if (poll->backend->rebuild(poll) == 0) rewatch_all(poll);
+        if (poll->backend->rebuild(poll) == 0)
+            rewatch_all(poll);
     }
     poll->backend->prepare(poll, timeout != 0);
     return timeout;
@@ -376,7 +408,8 @@ size_t ea_poll_dispatch(struct ea_poll *poll, int entered) {
     }
     ea_wake_deliver(&poll->wake);
     ea_timers_expire(&poll->timers, poll->now);
-    if (EA_UNLIKELY(poll->now >= next_check(poll))) check_sleepers(poll);
+    if (EA_UNLIKELY(poll->now >= next_check(poll)))
+        check_sleepers(poll);
     return (size_t)(poll->wakeups - before);
 }
 

@@ -46,7 +46,8 @@ static uint64_t event_data(const struct ea_fd *fd) {
 /* A new set with the wake descriptor in it, edge-triggered: it is written to, never read. */
 static int new_set(struct ea_poll *poll) {
     int fd = epoll_create1(EPOLL_CLOEXEC);
-    if (fd < 0) return -errno;
+    if (fd < 0)
+        return -errno;
     struct epoll_event event = {.events = EPOLLIN | EPOLLET, .data.u64 = WAKE_DATA};
     if (epoll_ctl(fd, EPOLL_CTL_ADD, poll->wake.read_fd, &event) < 0) {
         int error = errno;
@@ -58,7 +59,8 @@ static int new_set(struct ea_poll *poll) {
 
 static int epoll_init(struct ea_poll *poll) {
     struct epoll_set *set = calloc(1, sizeof *set);
-    if (!set) return -ENOMEM;
+    if (!set)
+        return -ENOMEM;
     set->fd = new_set(poll);
     if (set->fd < 0) {
         int error = set->fd;
@@ -71,7 +73,8 @@ static int epoll_init(struct ea_poll *poll) {
 
 static void epoll_term(struct ea_poll *poll) {
     struct epoll_set *set = poll->backend_data;
-    if (!set) return;
+    if (!set)
+        return;
     close(set->fd);
     free(set);
     poll->backend_data = NULL;
@@ -80,7 +83,8 @@ static void epoll_term(struct ea_poll *poll) {
 static int epoll_rebuild(struct ea_poll *poll) {
     struct epoll_set *set = poll->backend_data;
     int fd = new_set(poll);
-    if (fd < 0) return fd;
+    if (fd < 0)
+        return fd;
     close(set->fd);
     set->fd = fd;
     return 0;
@@ -110,11 +114,15 @@ static int control(struct ea_poll *poll, struct ea_fd *fd, uint32_t events, bool
 
 static int epoll_watch(struct ea_poll *poll, struct ea_fd *fd, unsigned events, unsigned flags) {
     ea_fd_sync(poll, fd);
-    if (EA_UNLIKELY(fd->known & EA_FD_ALWAYS_READY)) return (int)events;
+    if (EA_UNLIKELY(fd->known & EA_FD_ALWAYS_READY))
+        return (int)events;
     if (EA_LIKELY((fd->registered & events) == events && !(flags & EA_PARK_UNSURE))) {
-        if (fd->level) return 0;
-        if (flags & EA_PARK_DRY) fd->maybe_ready &= ~events;
-        if (!(fd->maybe_ready & events)) return 0;
+        if (fd->level)
+            return 0;
+        if (flags & EA_PARK_DRY)
+            fd->maybe_ready &= ~events;
+        if (!(fd->maybe_ready & events))
+            return 0;
         return control(poll, fd, ea_fd_wanted(fd) | events, true);
     }
     int rc = control(poll, fd, fd->registered | events, false);
@@ -130,18 +138,23 @@ static int epoll_watch(struct ea_poll *poll, struct ea_fd *fd, unsigned events, 
 static void epoll_forget(struct ea_poll *poll, struct ea_fd *fd) {
     const struct epoll_set *set = poll->backend_data;
     ea_fd_sync(poll, fd);
-    if (fd->registered && fd->level) epoll_ctl(set->fd, EPOLL_CTL_DEL, fd->fd, NULL);
+    if (fd->registered && fd->level)
+        epoll_ctl(set->fd, EPOLL_CTL_DEL, fd->fd, NULL);
 }
 
 static void epoll_prepare(struct ea_poll *poll, bool will_sleep) {
-    if (!will_sleep) return;
+    if (!will_sleep)
+        return;
     while (!ea_link_alone(&poll->pending)) {
         struct ea_fd *fd = EA_CONTAINER(poll->pending.next, struct ea_fd, pending);
         ea_link_remove(&fd->pending);
         ea_fd_sync(poll, fd);
-        if (!fd->registered || !fd->level) continue;
-        if ((fd->registered & ~ea_fd_wanted(fd)) == 0) continue;
-        if (control(poll, fd, fd->registered, false) != 0) ea_poll_forget(poll, fd->fd);
+        if (!fd->registered || !fd->level)
+            continue;
+        if ((fd->registered & ~ea_fd_wanted(fd)) == 0)
+            continue;
+        if (control(poll, fd, fd->registered, false) != 0)
+            ea_poll_forget(poll, fd->fd);
     }
 }
 
@@ -151,19 +164,22 @@ static int wait_events(struct epoll_set *set, int64_t timeout) {
         struct timespec span = {.tv_sec = (time_t)(timeout / 1000000000),
                                 .tv_nsec = (long)(timeout % 1000000000)};
         int count = epoll_pwait2(set->fd, set->events, EA_POLL_EVENTS, &span, NULL);
-        if (count >= 0 || errno != ENOSYS) return count;
+        if (count >= 0 || errno != ENOSYS)
+            return count;
         set->no_pwait2 = true;
     }
 #endif
     int64_t ms = timeout <= 0 ? timeout : timeout / 1000000 + (timeout % 1000000 != 0);
-    if (ms > INT32_MAX) ms = INT32_MAX;
+    if (ms > INT32_MAX)
+        ms = INT32_MAX;
     return epoll_wait(set->fd, set->events, EA_POLL_EVENTS, (int)ms);
 }
 
 static int epoll_enter(struct ea_poll *poll, int64_t timeout) {
     struct epoll_set *set = poll->backend_data;
     int count = wait_events(set, timeout);
-    if (count < 0) return -errno;
+    if (count < 0)
+        return -errno;
     int stored = 0;
     for (int i = 0; i < count; i++) {
         uint64_t data = set->events[i].data.u64;
@@ -172,7 +188,8 @@ static int epoll_enter(struct ea_poll *poll, int64_t timeout) {
             continue;
         }
         uint32_t events = set->events[i].events;
-        if (events & EPOLLHUP) events |= EA_READABLE;
+        if (events & EPOLLHUP)
+            events |= EA_READABLE;
         poll->events[stored++] = (struct ea_poll_event){
             .fd = (int)(uint32_t)data, .generation = (uint32_t)(data >> 32), .events = events};
     }

@@ -43,7 +43,8 @@ static inline void ea_link_move(struct ea_link *to, struct ea_link *link) {
 
 /* A registration of an earlier set is none. Call before looking at fd->registered. */
 static inline void ea_fd_sync(const struct ea_poll *poll, struct ea_fd *fd) {
-    if (fd->epoch == poll->epoch) return;
+    if (fd->epoch == poll->epoch)
+        return;
     fd->epoch = poll->epoch;
     fd->registered = 0;
 }

@@ -11,11 +11,11 @@
 #include <time.h>
 
 struct poll_set {
-    struct pollfd *fds; /* [0] is the wake descriptor */
+    struct pollfd *fds;    /* [0] is the wake descriptor */
     uint32_t *generations; /* of fds[i] when the set was built */
     size_t count;
     size_t capacity;
-    size_t next; /* where the next turn begins to look, so that all get their turn */
+    size_t next;  /* where the next turn begins to look, so that all get their turn */
     bool partial; /* memory was short: some sleepers are not in the set, so do not sleep long */
 };
 
@@ -24,21 +24,27 @@ _Static_assert(POLLIN == EA_READABLE && POLLPRI == EA_PRIORITY && POLLOUT == EA_
                "events are passed to the kernel as they are");
 
 static bool reserve(struct poll_set *set, size_t capacity) {
-    if (capacity <= set->capacity) return true;
+    if (capacity <= set->capacity)
+        return true;
     size_t grown = set->capacity ? set->capacity * 2 : 64;
-    if (grown < capacity) grown = capacity;
+    if (grown < capacity)
+        grown = capacity;
     struct pollfd *fds = realloc(set->fds, grown * sizeof *fds);
-    if (fds) set->fds = fds;
+    if (fds)
+        set->fds = fds;
     uint32_t *generations = realloc(set->generations, grown * sizeof *generations);
-    if (generations) set->generations = generations;
-    if (!fds || !generations) return false;
+    if (generations)
+        set->generations = generations;
+    if (!fds || !generations)
+        return false;
     set->capacity = grown;
     return true;
 }
 
 static void poll_term(struct ea_poll *poll) {
     struct poll_set *set = poll->backend_data;
-    if (!set) return;
+    if (!set)
+        return;
     free(set->fds);
     free(set->generations);
     free(set);
@@ -47,7 +53,8 @@ static void poll_term(struct ea_poll *poll) {
 
 static int poll_init(struct ea_poll *poll) {
     poll->backend_data = calloc(1, sizeof(struct poll_set));
-    if (!poll->backend_data) return -ENOMEM;
+    if (!poll->backend_data)
+        return -ENOMEM;
     if (!reserve(poll->backend_data, 64)) {
         poll_term(poll);
         return -ENOMEM;
@@ -66,8 +73,10 @@ static int poll_watch(struct ea_poll *poll, struct ea_fd *fd, unsigned events, u
     ea_fd_sync(poll, fd);
     if (!fd->registered) {
         struct stat st;
-        if (fstat(fd->fd, &st) < 0) return -errno;
-        if (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode)) fd->known |= EA_FD_ALWAYS_READY;
+        if (fstat(fd->fd, &st) < 0)
+            return -errno;
+        if (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode))
+            fd->known |= EA_FD_ALWAYS_READY;
     }
     fd->registered |= events;
     fd->maybe_ready = 0;
@@ -83,14 +92,15 @@ static void poll_forget(struct ea_poll *poll, struct ea_fd *fd) {
 /* One entry for each descriptor, made for the first of its waiters: poll(2) refuses more entries
  * than the process may have descriptors. */
 static void add(struct poll_set *set, const struct ea_waiter *waiter) {
-    if (waiter->fd->waiters.next != &waiter->link) return;
+    if (waiter->fd->waiters.next != &waiter->link)
+        return;
     if (!reserve(set, set->count + 1)) {
         set->partial = true;
         return;
     }
     set->generations[set->count] = waiter->fd->generation;
-    set->fds[set->count++] = (struct pollfd){.fd = waiter->fd->fd,
-                                             .events = (short)ea_fd_wanted(waiter->fd)};
+    set->fds[set->count++] =
+        (struct pollfd){.fd = waiter->fd->fd, .events = (short)ea_fd_wanted(waiter->fd)};
 }
 
 static void poll_prepare(struct ea_poll *poll, bool will_sleep) {
@@ -105,14 +115,16 @@ static void poll_prepare(struct ea_poll *poll, bool will_sleep) {
 }
 
 static int wait_events(struct poll_set *set, int64_t timeout) {
-    if (set->partial && (timeout < 0 || timeout > 1000000)) timeout = 1000000;
+    if (set->partial && (timeout < 0 || timeout > 1000000))
+        timeout = 1000000;
 #ifdef EA_HAVE_PPOLL
     struct timespec span = {.tv_sec = (time_t)(timeout / 1000000000),
                             .tv_nsec = (long)(timeout % 1000000000)};
     return ppoll(set->fds, (nfds_t)set->count, timeout < 0 ? NULL : &span, NULL);
 #else
     int64_t ms = timeout <= 0 ? timeout : timeout / 1000000 + (timeout % 1000000 != 0);
-    if (ms > INT32_MAX) ms = INT32_MAX;
+    if (ms > INT32_MAX)
+        ms = INT32_MAX;
     return poll(set->fds, (nfds_t)set->count, (int)ms);
 #endif
 }
@@ -120,7 +132,8 @@ static int wait_events(struct poll_set *set, int64_t timeout) {
 static int poll_enter(struct ea_poll *poll, int64_t timeout) {
     struct poll_set *set = poll->backend_data;
     int ready = wait_events(set, timeout);
-    if (ready < 0) return -errno;
+    if (ready < 0)
+        return -errno;
     if (set->fds[0].revents) {
         poll->woken = true;
         ready--;
@@ -130,13 +143,17 @@ static int poll_enter(struct ea_poll *poll, int64_t timeout) {
     for (size_t i = 0; i < others && ready > 0 && stored < EA_POLL_EVENTS; i++) {
         size_t at = 1 + (set->next + i) % others;
         uint32_t events = (uint32_t)(uint16_t)set->fds[at].revents;
-        if (!events) continue;
+        if (!events)
+            continue;
         ready--;
-        if (events & POLLHUP) events |= EA_READABLE;
-        if (events & POLLNVAL) events = EA_EVENT_INVALID;
+        if (events & POLLHUP)
+            events |= EA_READABLE;
+        if (events & POLLNVAL)
+            events = EA_EVENT_INVALID;
         poll->events[stored++] = (struct ea_poll_event){
             .fd = set->fds[at].fd, .generation = set->generations[at], .events = events};
-        if (stored == EA_POLL_EVENTS) set->next = at;
+        if (stored == EA_POLL_EVENTS)
+            set->next = at;
     }
     return stored;
 }

@@ -728,6 +728,27 @@ static void unsure(void **state) {
     close_pair(new);
 }
 
+/* The same of a number that held a file, which was ready for good, and holds a pipe now. */
+static void unsure_of_a_file(void **state) {
+    (void)state;
+    struct sleeper s;
+    char name[] = "/tmp/eagain-poll-XXXXXX";
+    int pair[2], file = test_ok(mkstemp(name));
+    unlink(name);
+    init(&s);
+    assert_true(ea_poll_park(P, &s.waiter, file, EA_READABLE, EA_TIME_NEVER, 0) > 0);
+    pair_of(pair);
+    test_ok(dup2(pair[0], file));
+    park(&s, file, EA_READABLE, EA_TIME_NEVER, EA_PARK_UNSURE);
+    ea_poll_turn(P, 0);
+    assert_true(ea_waiter_parked(&s.waiter));
+    put(pair[1]);
+    await_ready(&s, EA_READABLE);
+    ea_poll_forget(P, file);
+    close(file);
+    close_pair(pair);
+}
+
 /* The old file lives on in another hand, and its events go to nobody, least of all to whoever
  * sleeps under its old number. */
 static void stale_registration(void **state) {
@@ -1373,6 +1394,7 @@ int main(int argc, char **argv) {
         TURNS(reused_without_a_word),
         TURNS(replaced_under_a_sleeper),
         TURNS(unsure),
+        TURNS(unsure_of_a_file),
         TURNS(stale_registration),
         TURNS(held_by_a_child),
         TURNS(invalid_sleepers),
