@@ -216,8 +216,8 @@ static void *worker_main(void *arg) {
         }
     }
     ea_link_remove(&worker->link);
+    free_worker(worker); /* under the lock, so that no fork finds it neither listed nor freed */
     unlock_pool();
-    free_worker(worker);
     return NULL;
 }
 
