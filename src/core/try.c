@@ -246,6 +246,17 @@ static ea_result plain_write(struct ea_fd *fd, const struct transfer *t, bool *i
 
 /* --- read and write. */
 
+/* Who must wait is not always ready, whatever is remembered, unless it is a file that is not in the
+ * page cache: that one can wait for nothing but a thread of the offload pool. */
+static ea_result settled(struct ea_fd *fd, ea_result r) {
+    struct stat st;
+    if (EA_LIKELY(!(fd->known & EA_FD_ALWAYS_READY)) || !ea_is_wait(r))
+        return r;
+    if (fstat(fd->fd, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISBLK(st.st_mode))
+        fd->known &= ~(uint32_t)EA_FD_ALWAYS_READY;
+    return r;
+}
+
 static ea_result transfer(struct ea_fd *fd, const struct transfer *t) {
     uint32_t no_nowait = t->write ? EA_FD_NO_NOWAIT_WRITE : EA_FD_NO_NOWAIT;
     bool asked = false; /* ENOTSOCK was seen in this very call, and not only remembered */
@@ -293,7 +304,7 @@ ea_result ea_try_readv(struct ea_fd *fd, const struct iovec *iov, int iovcnt) {
     ea_result total = total_length(iov, (size_t)iovcnt);
     if (EA_UNLIKELY(total <= 0))
         return total < 0 ? total : read_nothing(fd);
-    return transfer(fd, &(struct transfer){iov, iovcnt, (size_t)total, false});
+    return settled(fd, transfer(fd, &(struct transfer){iov, iovcnt, (size_t)total, false}));
 }
 
 ea_result ea_try_read(struct ea_fd *fd, void *buf, size_t len) {
@@ -309,7 +320,7 @@ ea_result ea_try_writev(struct ea_fd *fd, const struct iovec *iov, int iovcnt) {
         struct iovec none = {.iov_base = NULL, .iov_len = 0};
         return total < 0 ? total : outcome(writev(fd->fd, &none, 1), 0);
     }
-    return transfer(fd, &(struct transfer){iov, iovcnt, (size_t)total, true});
+    return settled(fd, transfer(fd, &(struct transfer){iov, iovcnt, (size_t)total, true}));
 }
 
 ea_result ea_try_write(struct ea_fd *fd, const void *buf, size_t len) {

@@ -37,7 +37,7 @@ static inline void drop_facts(struct ea_fd *fd) {
 }
 
 static inline void learn_socket(struct ea_fd *fd) {
-    if (EA_UNLIKELY(fd->known & EA_FD_NOT_SOCKET))
+    if (EA_UNLIKELY(fd->known & (EA_FD_NOT_SOCKET | EA_FD_ALWAYS_READY)))
         drop_facts(fd);
     learn(fd, EA_FD_IS_SOCKET);
 }
