@@ -2,7 +2,7 @@
 
 # A TCP server that sends back what it gets, with a task per connection.
 #
-#   ruby -Ilib examples/echo_server.rb [PORT]    (then: nc 127.0.0.1 PORT)
+#   ruby -Ilib examples/echo_server.rb [PORT]    (then: telnet 127.0.0.1 PORT)
 #
 # Ctrl-C ends it: the tasks are cancelled, and their ensure blocks close the connections.
 

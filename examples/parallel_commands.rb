@@ -21,7 +21,7 @@ failed = Eagain.run do
     turns << command # waits while as many are running
     Eagain.spawn do
       output, status = Open3.capture2e("sh", "-c", command)
-      puts "== #{command} (#{status.success? ? "ok" : "exit #{status.exitstatus || status.termsig}"})", output
+      print "== #{command} (#{status.to_s.sub(/\Apid \d+ /, "")})\n", output
       status
     ensure
       turns.pop
