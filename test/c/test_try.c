@@ -815,6 +815,10 @@ static void accept_without_descriptors(void **state) {
     int spare[64], used = 0;
     while (used < 64 && (spare[used] = dup(0)) >= 0)
         used++;
+    if (used == 64) { /* valgrind does not enforce a limit below its own */
+        test_ok(setrlimit(RLIMIT_NOFILE, &old));
+        skip();
+    }
     ea_result r = ea_try_accept(&l, NULL, NULL);
     test_ok(setrlimit(RLIMIT_NOFILE, &old));
     assert_int_equal(r, -EMFILE);
