@@ -35,9 +35,12 @@ module Eagain
     end
 
     def default_backend
-      Thread.new { Scheduler.new.tap(&:close).backend }.tap { |it| it.report_on_exception = false }.value
+      scheduler = Scheduler.new
+      scheduler.backend
     rescue StandardError, NotImplementedError
       nil
+    ensure
+      scheduler&.close
     end
 
     def kernel

@@ -95,9 +95,14 @@ module Eagain
       true
     end
 
+    # Whether the block of the run has yet to end.
+    def owned?
+      @main ? @main.alive? : !!@owner&.alive?
+    end
+
     # Raises +exception+ in the owner, or at the end of the run if there is none any more.
     def forward(exception)
-      if @main ? @main.alive? : @owner&.alive?
+      if owned?
         @main ? @main.deliver(exception) : deliver(@owner, exception)
       else
         abort(exception)

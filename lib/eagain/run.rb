@@ -164,8 +164,14 @@ module Eagain
     def run_to_end
       @scheduler.run
     rescue Exception => exception # rubocop:disable Lint/RescueException
+      # What was raised here happens to the block, and shall show where that waits.
+      exception.set_backtrace(nil) if @group.owned? && raised_here?(exception)
       @group.forward(exception)
       retry
+    end
+
+    def raised_here?(exception)
+      exception.backtrace&.any? { |frame| frame.start_with?(__FILE__) }
     end
   end
   private_constant :Runner
