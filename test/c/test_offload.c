@@ -168,10 +168,12 @@ static void limit_holds(void **state) {
     (void)state;
     struct job jobs[10];
     size_t queued;
-    int old = ea_offload_limit(2);
+    int old = shrink_to_one();
+    ea_offload_limit(2);
     for (int i = 0; i < 10; i++) {
         job_init(&jobs[i], gated_work);
         assert_int_equal(ea_offload_submit(&jobs[i].offload), 0);
+        assert_in_range(threads_now(), 1, 2);
     }
     wait_for(&arrived);
     wait_for(&arrived);

@@ -9,7 +9,7 @@ static int test_create(pthread_t *thread, const pthread_attr_t *attr, void *(*ma
     return create_error ? create_error : pthread_create(thread, attr, main, arg);
 }
 #define pthread_create test_create
-#include "../../src/core/offload.c"
+#include "../../src/core/offload.c" // NOLINT(bugprone-suspicious-include)
 #undef pthread_create
 
 #include "offload_loop.h"
