@@ -8,12 +8,15 @@ require_relative "table"
 module Bench
   # The command line of bench/run.
   class CLI
-    # Runs and returns the exit status (Integer): 0, 1 if a measurement failed, 2 for wrong usage.
+    # Runs and returns the exit status (Integer): 0, 1 if a measurement failed, 2 for wrong usage,
+    # 130 if interrupted.
     def self.start(arguments)
       new.start(arguments)
     rescue OptionParser::ParseError, ArgumentError => e
       warn "bench: #{e.message}"
       2
+    rescue Interrupt
+      130
     end
 
     def initialize
