@@ -35,13 +35,13 @@ set(valgrind ${EAGAIN_VALGRIND} --quiet --error-exitcode=99 --fair-sched=yes --l
     --show-leak-kinds=definite --errors-for-leak-kinds=definite)
 function(eagain_test name)
   add_test(NAME ${name} COMMAND ${ARGN})
-  set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 300)
+  set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 120)
   if(EAGAIN_VALGRIND AND NOT EAGAIN_SANITIZE)
     list(POP_FRONT ARGN program)
     add_test(NAME valgrind_${name} CONFIGURATIONS valgrind
              COMMAND ${valgrind} $<TARGET_FILE:${program}> ${ARGN})
     set_tests_properties(valgrind_${name} PROPERTIES
-                         SKIP_RETURN_CODE 77 TIMEOUT 600 LABELS valgrind)
+                         SKIP_RETURN_CODE 77 TIMEOUT 300 LABELS valgrind)
   endif()
 endfunction()
 

@@ -59,7 +59,7 @@ struct ea_waiter {
                                               * under this number? Asked at each re-check */
 };
 
-/* Sleepers are re-checked, in one poll(2) for many, 4 ms, 32 ms and 256 ms after they parked
+/* Sleepers are re-checked, in one poll(2) for many, 8 ms, 64 ms and 512 ms after they parked
  * and then every second: the bound on how late a wake-up can be when a descriptor was replaced behind
  * our back (dup2(2), or close(2) and reuse by somebody else). */
 #define EA_CHECK_STAGES 4

@@ -21,7 +21,9 @@ static const struct {
     int64_t delay;
     int64_t grain;
 } checks[EA_CHECK_STAGES] = {
-    {4000000, 2000000}, {32000000, 8000000}, {256000000, 8000000}, {1000000000, 8000000}};
+    {8000000, 4000000}, {64000000, 8000000}, {512000000, 8000000}, {1000000000, 8000000}};
+/* How much later than that a re-check may be when the backend has events to report. */
+#define CHECK_PUT_OFF ((int64_t)100000000)
 /* How many descriptors one poll(2) of the re-check takes. */
 #define CHECK_BATCH 512
 /* How many events of forgotten registrations we put up with before the set is built anew. A
@@ -408,7 +410,8 @@ size_t ea_poll_dispatch(struct ea_poll *poll, int entered) {
     }
     ea_wake_deliver(&poll->wake);
     ea_timers_expire(&poll->timers, poll->now);
-    if (EA_UNLIKELY(poll->now >= next_check(poll)))
+    /* While events come in, there is better to do; but not for ever. */
+    if (EA_UNLIKELY(poll->now - (entered > 0 ? CHECK_PUT_OFF : 0) >= next_check(poll)))
         check_sleepers(poll);
     return (size_t)(poll->wakeups - before);
 }
