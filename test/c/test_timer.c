@@ -506,7 +506,7 @@ static void agrees_with_the_model(void **state) {
     (void)state;
     random_state = seed;
     print_message("seed %llu\n", (unsigned long long)seed);
-    for (int run = 0; run < 400; run++) {
+    for (int run = 0; run < 150; run++) {
         cancels = run % 2;
         model_run(random_span() >> (run % 4 == 3 ? 0 : 10));
     }
