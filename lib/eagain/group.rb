@@ -24,6 +24,10 @@ module Eagain
     # The task that runs the block, if the block has one. What it raises belongs to Eagain.run.
     attr_accessor :main
 
+    # Guards what waits in other threads for a task of this group. A task that only its own loop
+    # waits for never touches it.
+    attr_reader :remote
+
     # What the run shall raise, for another reason than its block.
     attr_reader :failure
 
@@ -46,6 +50,7 @@ module Eagain
       @scheduler = scheduler
       @native = scheduler.is_a?(Scheduler)
       @thread = Thread.current
+      @remote = Thread::Mutex.new
       @owner = owner
       @main = nil
       @tasks = {}.compare_by_identity

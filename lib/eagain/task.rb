@@ -65,11 +65,6 @@ module Eagain
       private :new
     end
 
-    # Guards @condition of every task. Taken only to wait from another thread, and to wake
-    # such waiters; a task that only its own loop waits for never touches it.
-    REMOTE = Thread::Mutex.new
-    private_constant :REMOTE
-
     # The name (String or nil), for #inspect and reports.
     attr_accessor :name
 
@@ -289,7 +284,7 @@ module Eagain
       end
       @block = @fiber = nil
       wake if @waiters
-      REMOTE.synchronize { @condition.broadcast } if @condition
+      @home.remote.synchronize { @condition.broadcast } if @condition
       @home.delete(self)
       Kernel.raise Group::Stop if @stops_loop && @home.native?
     end
@@ -357,13 +352,13 @@ module Eagain
 
     # In a thread of its own, or in a fiber of another loop there.
     def wait_in_thread(deadline)
-      REMOTE.synchronize do
+      @home.remote.synchronize do
         @condition ||= Thread::ConditionVariable.new
         until @state
           rest = remaining(deadline)
           return false if rest == 0
 
-          @condition.wait(REMOTE, rest)
+          @condition.wait(@home.remote, rest)
         end
       end
       true

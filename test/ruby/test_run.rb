@@ -375,6 +375,20 @@ class RunTest < EagainTest
     RUBY
   end
 
+  def test_in_a_ractor
+    assert_child("3 4\n", <<~RUBY)
+      Warning[:experimental] = false
+      ractor = Ractor.new do
+        Eagain.run do
+          task = Eagain.spawn { sleep 0.01; 3 }
+          from_a_thread = Thread.new { task.value + 1 }
+          [task.value, from_a_thread.value]
+        end
+      end
+      puts ractor.public_send(ractor.respond_to?(:value) ? :value : :take).join(" ")
+    RUBY
+  end
+
   private
 
   # Waits for ever; the block is the clean-up.
