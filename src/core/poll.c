@@ -93,11 +93,30 @@ int ea_poll_init(struct ea_poll *poll, const struct ea_poll_backend *backend) {
     return error;
 }
 
+static void waiter_timeout(struct ea_timer *timer) {
+    ea_waiter_wake(EA_CONTAINER(timer, struct ea_waiter, timer), EA_WAKE_TIMEOUT, 0);
+}
+
+/* Who waits for a deadline alone is in the timers and nowhere else. */
+static void cancel_deadlines(struct ea_link *slot) {
+    struct ea_link todo;
+    ea_link_splice(&todo, slot);
+    while (!ea_link_alone(&todo)) {
+        struct ea_timer *timer = EA_CONTAINER(todo.next, struct ea_timer, link);
+        ea_link_move(slot, &timer->link);
+        if (timer->fire == waiter_timeout)
+            ea_waiter_wake(EA_CONTAINER(timer, struct ea_waiter, timer), EA_WAKE_CANCEL, 0);
+    }
+}
+
 void ea_poll_term(struct ea_poll *poll) {
     for (int i = 0; i < EA_CHECK_STAGES; i++)
         while (!ea_link_alone(&poll->parked[i]))
             ea_waiter_wake(EA_CONTAINER(poll->parked[i].next, struct ea_waiter, parked),
                            EA_WAKE_CANCEL, 0);
+    for (int level = 0; level < EA_TIMER_LEVELS; level++)
+        for (int slot = 0; slot < EA_TIMER_SLOTS; slot++)
+            cancel_deadlines(&poll->timers.slots[level][slot]);
     poll->backend->term(poll);
     poll->backend = NULL;
     ea_wake_term(&poll->wake);
@@ -133,10 +152,6 @@ int ea_poll_after_fork(struct ea_poll *poll) {
         return error;
     rewatch_all(poll);
     return 0;
-}
-
-static void waiter_timeout(struct ea_timer *timer) {
-    ea_waiter_wake(EA_CONTAINER(timer, struct ea_waiter, timer), EA_WAKE_TIMEOUT, 0);
 }
 
 void ea_waiter_init(struct ea_waiter *waiter, struct ea_poll *poll,

@@ -114,6 +114,8 @@ static int control(struct ea_poll *poll, struct ea_fd *fd, uint32_t events, bool
 
 static int epoll_watch(struct ea_poll *poll, struct ea_fd *fd, unsigned events, unsigned flags) {
     ea_fd_sync(poll, fd);
+    if (EA_UNLIKELY(flags & EA_PARK_UNSURE))
+        fd->known &= ~(uint32_t)EA_FD_ALWAYS_READY;
     if (EA_UNLIKELY(fd->known & EA_FD_ALWAYS_READY))
         return (int)events;
     if (EA_LIKELY((fd->registered & events) == events && !(flags & EA_PARK_UNSURE))) {

@@ -67,11 +67,11 @@ static int poll_rebuild(struct ea_poll *poll) {
     return 0;
 }
 
-/* The first wait on a number finds out whether it is open, and whether poll(2) makes sense on it. */
+/* The first wait on a number, and an unsure one, finds out whether it is open, and whether poll(2) makes sense on it. */
 static int poll_watch(struct ea_poll *poll, struct ea_fd *fd, unsigned events, unsigned flags) {
-    (void)flags;
     ea_fd_sync(poll, fd);
-    if (!fd->registered) {
+    if (!fd->registered || flags & EA_PARK_UNSURE) {
+        fd->known &= ~(uint32_t)EA_FD_ALWAYS_READY;
         struct stat st;
         if (fstat(fd->fd, &st) < 0)
             return -errno;
