@@ -10,93 +10,25 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* A job that may be left behind: when its fiber is interrupted while a thread is at it, the thread's
- * done frees it. Allocated with malloc, as the last word may be said without a fiber around. */
-struct errand {
-    struct ea_offload job;
-    struct ea_fiber *fiber; /* NULL: left behind */
-    bool done;
-    void (*work)(struct errand *);
-    void (*dispose)(struct errand *); /* frees what work made; may be NULL */
-};
-
-static void errand_work(struct ea_offload *job) {
-    struct errand *errand = EA_CONTAINER(job, struct errand, job);
-    errand->work(errand);
-}
-
-static void errand_free(struct errand *errand) {
-    if (errand->dispose)
-        errand->dispose(errand);
-    free(errand);
-}
-
-static void errand_done(struct ea_offload *job) {
-    struct errand *errand = EA_CONTAINER(job, struct errand, job);
-    errand->done = true;
-    if (errand->fiber)
-        ea_fiber_wake(errand->fiber);
-    else
-        errand_free(errand);
-}
-
-static VALUE errand_wait(VALUE arg) {
-    struct errand *errand = (struct errand *)arg;
-    while (!errand->done)
-        ea_fiber_park(errand->fiber, EA_WAIT_EVENT, -1, 0, EA_TIME_NEVER, 0);
-    return Qnil;
-}
-
-static VALUE errand_leave(VALUE arg) {
-    struct errand *errand = (struct errand *)arg;
-    if (errand->done)
-        return Qnil;
-    if (ea_offload_cancel(&errand->job))
-        errand_free(errand);
-    else
-        errand->fiber = NULL;
-    return Qnil;
-}
-
-/* Runs errand in the pool (here and now, if there can be none), and parks until it is done. When it
- * returns, errand is the caller's to look at and to free; when it raises, errand is taken care of. */
-static void errand_run(struct ea_scheduler *scheduler, struct errand *errand) {
-    errand->fiber = ea_fiber_current(scheduler);
-    ea_offload_init(&errand->job, &scheduler->poll, errand_work, errand_done);
-    if (ea_offload_submit(&errand->job) < 0) {
-        errand->work(errand);
-        return;
-    }
-    scheduler->offloaded++;
-    rb_ensure(errand_wait, (VALUE)errand, errand_leave, (VALUE)errand);
-}
-
-static void *errand_new(size_t size) {
-    void *errand = calloc(1, size);
-    if (!errand)
-        rb_memerror();
-    return errand;
-}
-
 /* --- Names. */
 
 struct lookup {
-    struct errand errand;
+    struct ea_job job;
     int error; /* as getaddrinfo(3) */
     int system_error;
     struct addrinfo *list;
     char host[];
 };
 
-static void lookup_work(struct errand *errand) {
-    struct lookup *lookup = EA_CONTAINER(errand, struct lookup, errand);
+static void lookup_work(struct ea_job *job) {
+    struct lookup *lookup = EA_CONTAINER(job, struct lookup, job);
     struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
     lookup->error = getaddrinfo(lookup->host, NULL, &hints, &lookup->list);
     lookup->system_error = errno;
 }
 
-static void lookup_dispose(struct errand *errand) {
-    struct lookup *lookup = EA_CONTAINER(errand, struct lookup, errand);
+static void lookup_dispose(struct ea_job *job) {
+    struct lookup *lookup = EA_CONTAINER(job, struct lookup, job);
     if (lookup->list)
         freeaddrinfo(lookup->list);
 }
@@ -141,15 +73,15 @@ static VALUE hook_address_resolve(VALUE self, VALUE hostname) {
     struct ea_scheduler *scheduler = ea_scheduler_get(self);
     const char *host = StringValueCStr(hostname);
     size_t size = strlen(host) + 1;
-    struct lookup *lookup = errand_new(sizeof *lookup + size);
+    struct lookup *lookup = ea_job_new(sizeof *lookup + size);
     memcpy(lookup->host, host, size);
-    lookup->errand.work = lookup_work;
-    lookup->errand.dispose = lookup_dispose;
-    errand_run(scheduler, &lookup->errand);
+    lookup->job.work = lookup_work;
+    lookup->job.dispose = lookup_dispose;
+    ea_job_run(scheduler, &lookup->job);
 
     int error = lookup->error, system_error = lookup->system_error, state = 0;
     VALUE addresses = error ? Qnil : rb_protect(lookup_addresses, (VALUE)lookup, &state);
-    errand_free(&lookup->errand);
+    ea_job_free(&lookup->job);
     if (state)
         rb_jump_tag(state);
     if (error && !is_unknown_name(error))
@@ -160,22 +92,22 @@ static VALUE hook_address_resolve(VALUE self, VALUE hostname) {
 /* --- Children. */
 
 struct child {
-    struct errand errand;
+    struct ea_job job;
     pid_t pid;
     ea_result result;
 };
 
-static void child_work(struct errand *errand) {
-    struct child *child = EA_CONTAINER(errand, struct child, errand);
+static void child_work(struct ea_job *job) {
+    struct child *child = EA_CONTAINER(job, struct child, job);
     child->result = ea_process_wait_blocking(child->pid);
 }
 
 static void wait_in_pool(struct ea_scheduler *scheduler, pid_t pid) {
-    struct child *child = errand_new(sizeof *child);
+    struct child *child = ea_job_new(sizeof *child);
     child->pid = pid;
-    child->errand.work = child_work;
-    errand_run(scheduler, &child->errand);
-    errand_free(&child->errand);
+    child->job.work = child_work;
+    ea_job_run(scheduler, &child->job);
+    ea_job_free(&child->job);
 }
 
 struct pidfd {
@@ -240,35 +172,22 @@ static VALUE hook_process_wait(VALUE self, VALUE rb_pid, VALUE rb_flags) {
 
 #ifdef HAVE_RB_FIBER_SCHEDULER_BLOCKING_OPERATION_EXTRACT
 struct operation {
-    struct ea_offload job;
-    struct ea_fiber *fiber;
+    struct ea_job job;
     rb_fiber_scheduler_blocking_operation_t *operation;
-    bool done;
 };
 
-static void operation_work(struct ea_offload *job) {
-    struct operation *op = EA_CONTAINER(job, struct operation, job);
+static void operation_work(struct ea_job *job) {
+    const struct operation *op = EA_CONTAINER(job, struct operation, job);
     rb_fiber_scheduler_blocking_operation_execute(op->operation);
-}
-
-static void operation_done(struct ea_offload *job) {
-    struct operation *op = EA_CONTAINER(job, struct operation, job);
-    op->done = true;
-    ea_fiber_wake(op->fiber);
 }
 
 /* call-seq: blocking_operation_wait(operation) -> true
  *
  * Runs the operation in a thread of the pool. */
 static VALUE hook_blocking_operation_wait(VALUE self, VALUE operation) {
-    struct ea_scheduler *scheduler = ea_scheduler_get(self);
-    struct operation op = {.fiber = ea_fiber_current(scheduler),
+    struct operation op = {.job.work = operation_work,
                            .operation = rb_fiber_scheduler_blocking_operation_extract(operation)};
-    ea_offload_init(&op.job, &scheduler->poll, operation_work, operation_done);
-    if (ea_offload_submit(&op.job) < 0)
-        return Qfalse; /* Ruby then does it by itself */
-    scheduler->offloaded++;
-    ea_fiber_park_masked(op.fiber, &op.done);
+    ea_job_run_bound(ea_scheduler_get(self), &op.job);
     RB_GC_GUARD(operation);
     return Qtrue;
 }
@@ -296,7 +215,8 @@ static VALUE hook_blocking_operation_wait(VALUE self, VALUE work) {
     struct operation op = {.fiber = ea_fiber_current(scheduler), .work = work};
     VALUE thread = rb_thread_create(operation_thread, &op);
     scheduler->offloaded++;
-    ea_fiber_park_masked(op.fiber, &op.done);
+    ea_bound_begin(scheduler);
+    ea_fiber_park_masked(op.fiber, &op.done, ea_bound_end);
     RB_GC_GUARD(thread);
     RB_GC_GUARD(work);
     return Qtrue;

@@ -56,6 +56,8 @@ static void free_record(struct ea_fiber *record) {
         ea_link_remove(&timeout->overdue);
         timeout->owner = NULL;
     }
+    if (record->job)
+        record->job->fiber = NULL;
     if (scheduler->running == record)
         scheduler->running = NULL;
     if (record->own)

@@ -25,15 +25,20 @@ static void scheduler_release(struct ea_scheduler *scheduler) {
         return;
     scheduler->open = false;
     scheduler->runner = NULL;
-    ea_fibers_drop_all(scheduler, NULL, NULL);
-    ea_poll_term(&scheduler->poll);
+    ea_jobs_release(scheduler);
     st_free_table(scheduler->fibers);
     scheduler->fibers = NULL;
 }
 
 static void scheduler_free(void *ptr) {
-    scheduler_release(ptr);
-    xfree(ptr);
+    struct ea_scheduler *scheduler = ptr;
+    if (scheduler->bound > 0)
+        return; /* the process ends, and a thread is at work on a fiber's memory */
+    scheduler_release(scheduler);
+    if (ea_jobs_drained(scheduler))
+        xfree(scheduler);
+    else
+        ea_jobs_orphan(scheduler);
 }
 
 static size_t scheduler_memsize(const void *ptr) {
@@ -52,6 +57,8 @@ static VALUE scheduler_alloc(VALUE klass) {
     scheduler->self = self;
     scheduler->socket_class = Qfalse;
     ea_link_init(&scheduler->ready);
+    ea_link_init(&scheduler->listed);
+    ea_jobs_bury_orphans();
     return self;
 }
 
@@ -85,7 +92,7 @@ static VALUE scheduler_initialize(int argc, VALUE *argv, VALUE self) {
     scheduler->foreign_limit = 64;
     scheduler->budget = 1;
     scheduler->forks = atomic_load_explicit(&forks, memory_order_relaxed);
-    scheduler->open = true;
+    scheduler->open = scheduler->polling = true;
     return self;
 }
 
@@ -97,6 +104,10 @@ static void after_fork(struct ea_scheduler *scheduler) {
     const struct ea_fiber *record = ea_fiber_find(scheduler, current);
     ea_fibers_drop_all(scheduler, record, scheduler->runner);
     scheduler->running = NULL;
+    /* The pool's threads are the parent's. */
+    scheduler->jobs = 0;
+    while (scheduler->bound > 0)
+        ea_bound_end(scheduler);
     int rc = ea_poll_after_fork(&scheduler->poll);
     if (rc < 0)
         rb_syserr_fail(-rc, "Eagain::Scheduler, after fork");

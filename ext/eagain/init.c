@@ -15,6 +15,7 @@ RUBY_FUNC_EXPORTED void Init_eagain(void) {
     rb_ary_freeze(names);
     rb_define_const(module, "BACKENDS", names);
     rb_define_const(klass, "INTERFACE_VERSION", INT2FIX(EA_RB_SCHEDULER_VERSION));
+    ea_init_jobs();
     ea_init_hooks(klass);
     ea_init_io(klass);
     ea_init_select(klass);

@@ -190,17 +190,15 @@ static ea_result transfer_try(struct transfer *t, char *at, size_t len) {
 /* What cannot be polled (a file that is not in the page cache) is done by a thread of the pool. The
  * memory is Ruby's, so that the fiber stays until the thread is done with it, come what may. */
 struct blocking_transfer {
-    struct ea_offload job;
-    struct ea_fiber *fiber;
+    struct ea_job job;
     const struct transfer *transfer;
     int number;
     char *at;
     size_t len;
     ea_result result;
-    bool done;
 };
 
-static void blocking_work(struct ea_offload *job) {
+static void blocking_work(struct ea_job *job) {
     struct blocking_transfer *b = EA_CONTAINER(job, struct blocking_transfer, job);
     const struct transfer *t = b->transfer;
     off_t from = t->from + (off_t)t->done;
@@ -215,23 +213,10 @@ static void blocking_work(struct ea_offload *job) {
     b->result = r < 0 ? -errno : r > 0 || t->write ? r : EA_EOF;
 }
 
-static void blocking_done(struct ea_offload *job) {
-    struct blocking_transfer *b = EA_CONTAINER(job, struct blocking_transfer, job);
-    b->done = true;
-    ea_fiber_wake(b->fiber);
-}
-
-static ea_result transfer_blocking(struct ea_fiber *self, const struct transfer *t, char *at,
-                                   size_t len) {
+static ea_result transfer_blocking(const struct transfer *t, char *at, size_t len) {
     struct blocking_transfer b = {
-        .fiber = self, .transfer = t, .number = t->fd->fd, .at = at, .len = len};
-    ea_offload_init(&b.job, &t->scheduler->poll, blocking_work, blocking_done);
-    if (ea_offload_submit(&b.job) < 0) {
-        blocking_work(&b.job);
-        return b.result;
-    }
-    t->scheduler->offloaded++;
-    ea_fiber_park_masked(self, &b.done);
+        .job.work = blocking_work, .transfer = t, .number = t->fd->fd, .at = at, .len = len};
+    ea_job_run_bound(t->scheduler, &b.job);
     return b.result;
 }
 
@@ -264,7 +249,7 @@ static ea_result transfer_wait(struct transfer *t, ea_result blocked, char *at, 
         *deadline = io_deadline(t->io);
     self->buffer = t->buffer;
     if (t->positional || t->fd->known & EA_FD_ALWAYS_READY) {
-        blocked = transfer_blocking(self, t, at, len);
+        blocked = transfer_blocking(t, at, len);
     } else {
         unsigned events = blocked == EA_WAIT_READABLE ? EA_READABLE : EA_WRITABLE;
         int number = t->fd->fd;

@@ -46,12 +46,13 @@ struct ea_fiber {
     VALUE exception; /* raise this in it when it next runs or parks; Qfalse: none */
     VALUE io;        /* the IO that it waits on, while parked on one; Qfalse otherwise */
     VALUE
-        buffer; /* the locked IO::Buffer that a hook was given, while it waits; Qfalse otherwise */
+    buffer; /* the locked IO::Buffer that a hook was given, while it waits; Qfalse otherwise */
     struct ea_scheduler *scheduler;
     struct ea_link ready;     /* in scheduler->ready while READY */
     struct ea_link timeouts;  /* of ea_timeout.within: the #timeout_after blocks that it is in */
     struct ea_link overdue;   /* of ea_timeout.overdue: those whose time is up, not yet told */
     struct ea_waiter waiter;  /* what it is parked on */
+    struct ea_job *job;       /* the one that it waits for and may leave behind; NULL: none */
     struct ea_fiber *resumer; /* whose Fiber#resume it runs in, as far as we know; NULL: nobody's */
     struct ea_fiber *inner;   /* the one that it resumed and that is parked now; NULL: none */
     unsigned resumed;         /* how many records have this one as their resumer */
@@ -92,12 +93,16 @@ struct ea_scheduler {
     unsigned transfers;       /* I/O that succeeded at once since the clock was last looked at */
     uint64_t switches;
     uint64_t offloaded;
-    size_t starts;      /* fibers begun since the last major GC, as far as we looked */
-    size_t major_gcs;   /* how many of those there were when we looked */
-    uint64_t forks;     /* ea_forks when the poller was made */
-    VALUE socket_class; /* BasicSocket, once it exists; Qfalse until then */
-    bool open;          /* the poller is there */
-    bool closing;       /* inside #close */
+    size_t starts;         /* fibers begun since the last major GC, as far as we looked */
+    size_t major_gcs;      /* how many of those there were when we looked */
+    uint64_t forks;        /* ea_forks when the poller was made */
+    VALUE socket_class;    /* BasicSocket, once it exists; Qfalse until then */
+    size_t jobs;           /* submitted to the pool and not delivered yet */
+    size_t bound;          /* how many of its fibers cannot leave what they wait for */
+    struct ea_link listed; /* in the list of busy ones, or of orphans; jobs.c */
+    bool polling;          /* the poller is there, if only for the sake of jobs */
+    bool open;             /* the poller is there */
+    bool closing;          /* inside #close */
 };
 
 extern const rb_data_type_t ea_scheduler_type;
@@ -146,13 +151,47 @@ void ea_fiber_check(struct ea_fiber *self);
  * self, Errno as ea_poll_park says. */
 enum ea_wake_reason ea_fiber_park(struct ea_fiber *self, enum ea_fiber_wait wait, int fd,
                                   unsigned events, int64_t deadline, unsigned flags);
-/* As ea_fiber_park, but an exception waits until the wake-up came: for memory that somebody else
- * is working on. */
-void ea_fiber_park_masked(struct ea_fiber *self, const bool *done);
+/* Parks until *done; an exception waits for that: somebody else works on the fiber's memory. Then
+ * calls end. */
+void ea_fiber_park_masked(struct ea_fiber *self, const bool *done,
+                          void (*end)(struct ea_scheduler *scheduler));
 /* After I/O that did not have to wait: lets others run when it has gone on for long. */
 void ea_fiber_account(struct ea_scheduler *scheduler);
 /* Marks exception as pending for record and wakes it as soon as that is safe. */
 void ea_fiber_raise(struct ea_fiber *record, VALUE exception);
+
+/* --- jobs.c: work for the offload pool. */
+
+struct ea_job {
+    struct ea_offload offload;
+    struct ea_scheduler *scheduler;
+    struct ea_fiber *fiber; /* who waits for it; NULL: nobody any more */
+    bool done;
+    bool left;                           /* whoever waits for it was interrupted */
+    void (*work)(struct ea_job *job);    /* in a thread of the pool, without the GVL */
+    void (*dispose)(struct ea_job *job); /* frees what work made; may be NULL */
+};
+
+/* Runs a job that works on the fiber's own memory (the job itself may be there too), in the pool, or
+ * here and now if there can be no thread. */
+void ea_job_run_bound(struct ea_scheduler *scheduler, struct ea_job *job);
+/* A zeroed job that may be left behind, of at least sizeof(struct ea_job). NoMemoryError. */
+void *ea_job_new(size_t size);
+/* Runs such a job. When it returns, the job is the caller's to look at and to free; when it raises,
+ * the job is taken care of. */
+void ea_job_run(struct ea_scheduler *scheduler, struct ea_job *job);
+void ea_job_free(struct ea_job *job);
+/* A fiber begins, and ends, to wait for what works on its memory. */
+void ea_bound_begin(struct ea_scheduler *scheduler);
+void ea_bound_end(struct ea_scheduler *scheduler);
+/* Drops all fibers, once nothing works on their memory, and the poller if no job needs it. */
+void ea_jobs_release(struct ea_scheduler *scheduler);
+/* Ends the poller of a closed scheduler if it can. */
+bool ea_jobs_drained(struct ea_scheduler *scheduler);
+/* Keeps a scheduler that is being freed until its jobs are done. */
+void ea_jobs_orphan(struct ea_scheduler *scheduler);
+void ea_jobs_bury_orphans(void);
+void ea_init_jobs(void);
 
 /* Raises what the first of the overdue blocks raises; hooks.c. */
 void ea_timeout_raise(struct ea_link *overdue);

@@ -298,7 +298,8 @@ static VALUE park_once(VALUE arg) {
     return Qnil;
 }
 
-void ea_fiber_park_masked(struct ea_fiber *self, const bool *done) {
+void ea_fiber_park_masked(struct ea_fiber *self, const bool *done,
+                          void (*end)(struct ea_scheduler *scheduler)) {
     int first = 0;
     VALUE exception = Qnil;
     while (!*done) {
@@ -313,6 +314,7 @@ void ea_fiber_park_masked(struct ea_fiber *self, const bool *done) {
         if (state && rb_obj_is_kind_of(rb_errinfo(), rb_eException))
             rb_set_errinfo(Qnil);
     }
+    end(self->scheduler);
     if (!first)
         return;
     release_buffer(self);
