@@ -65,7 +65,7 @@ install: lib
 
 gem:
 	@mkdir -p pkg
-	@$(RUBY) -S gem build --strict --output pkg/eagain-$(shell $(RUBY) -Ilib -reagain/version -e 'print Eagain::VERSION').gem eagain.gemspec
+	@$(RUBY) -S gem build --output pkg/eagain-$(shell $(RUBY) -Ilib -reagain/version -e 'print Eagain::VERSION').gem eagain.gemspec
 
 format:
 	@script/setup lint

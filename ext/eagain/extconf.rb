@@ -19,9 +19,10 @@ abort "eagain: #{core} is missing; is this an incomplete checkout or gem?" if Di
 $CFLAGS = [$CFLAGS, ENV["CFLAGS"]].compact.join(" ")
 $CFLAGS << " -std=gnu17 -fvisibility=hidden -fno-semantic-interposition"
 $CFLAGS << " -O2" unless $CFLAGS.match?(/-O\w/)
-# Ruby's own headers define inline functions that do not use all of their parameters.
-$warnflags = +"-Wall -Wextra -Wno-unused-parameter"
-$warnflags << " -Werror" if enable_config("werror", false)
+# Not in $warnflags, which some builds of Ruby leave out. Ruby's own headers define inline functions
+# that do not use all of their parameters.
+$CFLAGS << " -Wall -Wextra -Wno-unused-parameter"
+werror = enable_config("werror", false)
 $CPPFLAGS << " -D_GNU_SOURCE"
 $INCFLAGS << " -I$(srcdir)/../../include -I$(srcdir)/../../src -I$(srcdir)"
 
@@ -94,6 +95,8 @@ object = ->(path, prefix = "") { "#{prefix}#{File.basename(path, ".c")}.#{$OBJEX
 $srcs = binding_sources
 $objs = binding_sources.map { |path| object[path] } + core_sources.map { |path| object[path, "core_"] }
 
+# Last, so that no feature check fails for a warning.
+$CFLAGS << " -Werror" if werror
 create_makefile("eagain/eagain")
 
 # Header dependencies, by the compiler's own word.
