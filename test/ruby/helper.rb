@@ -74,8 +74,8 @@ module Support
   def task(&block)
     job = Job.new(nil, nil, nil, :new)
     Thread.current.thread_variable_get(:jobs) << job
-    fiber = Fiber.schedule do
-      job.fiber = Fiber.current
+    Fiber.schedule do
+      job.fiber = Fiber.current # only while it runs: a fiber holds its block, and so all that it names
       job.state = :running
       job.value = block.call
     rescue Exception => error # rubocop:disable Lint/RescueException
@@ -83,8 +83,8 @@ module Support
       Thread.current.thread_variable_get(:first_error) || Thread.current.thread_variable_set(:first_error, error)
     ensure
       job.state = :done
+      job.fiber = nil
     end
-    job.fiber ||= fiber
     job
   end
 
@@ -116,9 +116,10 @@ module Support
   # Lets the others run until the block is true.
   def await(what = "condition")
     deadline = now + PATIENCE
+    turns = 0
     until yield
       flunk("#{what}: not within #{PATIENCE} s") if now > deadline
-      sleep 0.001
+      sleep((turns += 1) < 50 ? 0 : 0.001)
     end
   end
 

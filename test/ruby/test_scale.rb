@@ -1,0 +1,115 @@
+# frozen_string_literal: true
+
+require_relative "helper"
+
+# As many tasks and connections as people have.
+class ScaleTest < EagainTest
+  # Every fiber's stack takes two mappings. Raises the system's limit for the time of the block.
+  def with_mappings(count)
+    path = "/proc/sys/vm/max_map_count"
+    before = Integer(File.read(path))
+    return yield if before >= count
+
+    begin
+      File.write(path, count)
+    rescue SystemCallError => e
+      skip "needs #{count} mappings, vm.max_map_count is #{before} (#{e.class})"
+    end
+    begin
+      yield
+    ensure
+      File.write(path, before)
+    end
+  end
+
+  def test_a_hundred_thousand_sleeping_tasks
+    only_ours
+    free = File.read("/proc/meminfo")[/MemAvailable:\s*(\d+)/, 1].to_i / 1024
+    skip "needs about 2.5 GB of memory, #{free} MB are free" if free < 2500
+    with_mappings(300_000) do
+      out = output_of(<<~'RUBY', timeout: 120)
+        count = 100_000
+        done = 0
+        scheduler = Eagain::Scheduler.new
+        Fiber.set_scheduler(scheduler)
+        asleep = true
+        count.times { Fiber.schedule { sleep 0.5 while asleep; done += 1 } }
+        peak = scheduler.stats[:fibers]
+        asleep = false
+        scheduler.run
+        p peak, done, scheduler.stats[:parked], scheduler.stats[:timers]
+        exit!(0) if $stdout.flush
+      RUBY
+      peak, done, parked, timers = out.split.map(&:to_i)
+      assert_equal [100_000, 100_000, 0, 0], [peak, done, parked, timers]
+    end
+  end
+
+  def test_ten_thousand_tcp_connections_at_once
+    raise_nofile(10_200)
+    out = output_of(<<~RUBY, timeout: 120)
+      require "socket"
+      count = 10_000
+      scheduler = #{PEER ? "Async::Scheduler" : "Eagain::Scheduler"}
+      server = TCPServer.new("127.0.0.1", 0)
+      server.listen(4096)
+      port = server.local_address.ip_port
+
+      # Each side is a process, so that each needs only half of the descriptors.
+      clients = fork do
+        server.close
+        Fiber.set_scheduler(scheduler.new)
+        right = 0
+        count.times do |i|
+          Fiber.schedule do
+            client = TCPSocket.new("127.0.0.1", port)
+            client.write([i].pack("N"))
+            right += 1 if client.read(4).unpack1("N") == i * 2
+            client.close
+          end
+        end
+        Fiber.set_scheduler(nil)
+        exit!(right == count ? 0 : 1)
+      end
+
+      open_at_once = 0
+      Fiber.set_scheduler(scheduler.new)
+      Fiber.schedule do
+        everyone = Queue.new
+        count.times do
+          client = server.accept
+          open_at_once += 1
+          Fiber.schedule do
+            number = client.read(4).unpack1("N")
+            everyone.pop
+            client.write([number * 2].pack("N"))
+            client.close
+          end
+        end
+        count.times { everyone << :here }
+      end
+      Fiber.set_scheduler(nil)
+      Process.wait(clients)
+      puts open_at_once, $?.exitstatus
+    RUBY
+    assert_equal "10000\n0\n", out
+  end
+
+  def test_many_tasks_come_and_go_without_leaking
+    only_ours
+    out = output_of(<<~'RUBY', timeout: 60)
+      scheduler = Eagain::Scheduler.new
+      Fiber.set_scheduler(scheduler)
+      Fiber.schedule do
+        100_000.times do |i|
+          Fiber.schedule { sleep 0 if i.odd? }
+          sleep 0.0001 if i % 1000 == 0
+        end
+      end
+      scheduler.run
+      GC.start
+      puts [scheduler.stats[:fibers], scheduler.stats[:parked], scheduler.stats[:ready], ObjectSpace.each_object(Fiber).count < 5000].join(" ")
+    RUBY
+    assert_equal "0 0 0 true\n", out
+  end
+end
