@@ -376,7 +376,9 @@ static void left_unread(void **state) {
     init(&s);
     for (int i = 0; i < 300; i++) {
         park_plain(&s, pair[0], EA_READABLE);
-        await_ready(&s, EA_READABLE);
+        ea_poll_turn(P, 0); /* now, and not only when the sleepers are re-checked */
+        assert_int_equal(s.wakes, i + 1 + i / 50);
+        assert_int_equal(s.reason, EA_WAKE_READY);
         if (i % 50 == 49) { /* in between, it does read, and waits for real */
             take(pair[0]);
             park(&s, pair[0], EA_READABLE, ea_now() + 3 * MS, 0);
@@ -802,6 +804,8 @@ static void held_by_a_child(void **state) {
         }
         pid_t child = test_ok(fork());
         if (child == 0) {
+            signal(SIGALRM, SIG_DFL);
+            alarm(30); /* should the parent fail */
             for (;;)
                 pause();
         }
