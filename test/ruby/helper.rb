@@ -198,12 +198,20 @@ module Support
     skip "strace may not trace here" unless system("strace", "-o", File::NULL, "true", err: File::NULL)
 
     log = Tempfile.new("strace")
-    prelude = "def mark = Process.getpgid(0)\n"
+    prelude = <<~RUBY
+      def checks = Fiber.scheduler.respond_to?(:stats) ? Fiber.scheduler.stats[:checks] : 0
+      def mark
+        $checks ||= checks
+        Process.getpgid(0)
+        at_exit { print $checked } unless $checked
+        $checked = checks - $checks
+      end
+    RUBY
     lib = PEER ? ["-r#{PEER}"] : ["-I#{LIB}", "-reagain"]
-    _, err, status = run_command(env, "strace", "-f", "-s", "64", "-o", log.path, RUBY, "-W:no-experimental",
+    out, err, status = run_command(env, "strace", "-f", "-s", "64", "-o", log.path, RUBY, "-W:no-experimental",
                                  *lib, "-e", prelude + script, timeout: PATIENCE * 2)
     assert status.success?, "#{status}\n#{err}"
-    Trace.new(File.readlines(log.path))
+    Trace.new(File.readlines(log.path), Integer(out))
   ensure
     log&.close!
   end
@@ -212,8 +220,11 @@ module Support
   class Trace
     attr_reader :lines, :others
 
-    def initialize(log)
-      marks = log.each_index.select { |i| log[i].match?(/\A\d+ +getpgid\(0\)/) }
+    # checks: how many sleepers the scheduler looked at again in the region, which it does now and
+    # then in case that a descriptor was exchanged behind its back. poll(2) is for that, and only that.
+    def initialize(log, checks)
+      @checks = checks
+      marks = log.each_index.select { |i| log[i].match?(/\A\d+ +getpgid\(0/) }
       raise "expected two marks, found #{marks.size}" unless marks.size == 2
 
       thread = log[marks[0]][/\A\d+/]
@@ -231,8 +242,20 @@ module Support
     # Calls other than those that manage memory or, on some machines, tell the time.
     def work = counts.reject { |name, _| %w[brk mmap munmap mremap madvise mprotect clock_gettime].include?(name) }
 
-    # Every call that waits for events.
-    def waits = self[:epoll_wait, :epoll_pwait, :epoll_pwait2, :poll, :ppoll, :select, :pselect6, :io_uring_enter]
+    # Calls that register, ask about or change a descriptor, but for the poll(2)s of the checks.
+    def registering
+      polled = lines.grep(/ poll\(/).sum { |line| Integer(line[/\], (\d+), 0\)/, 1] || 1_000_000) }
+      of(:epoll_ctl, :fcntl, :ppoll, :ioctl, :getsockopt, :getsockname) + (polled > @checks ? of(:poll) : "")
+    end
+
+    # The lines of these calls.
+    def of(*names) = lines.grep(/\A\d+ +(?:#{names.join("|")})\(/).join
+
+    WAITING = /\A\d+ +(?:epoll_wait|epoll_pwait2?|p?poll|select|pselect6|io_uring_enter)\(/
+
+    # Calls that ask for events, and those among them that may sleep.
+    def waits = lines.grep(WAITING).size
+    def sleeps = lines.grep(WAITING).grep_v(/, 0\) +=|tv_sec=0, tv_nsec=0\}/).size
 
     def to_s = lines.first(200).join
   end
