@@ -56,6 +56,7 @@ static void free_record(struct ea_fiber *record) {
         ea_link_remove(&timeout->overdue);
         timeout->owner = NULL;
     }
+    ea_link_remove(&record->gate);
     if (record->job)
         record->job->fiber = NULL;
     if (scheduler->running == record)
@@ -130,6 +131,7 @@ void ea_fiber_init(struct ea_fiber *record, struct ea_scheduler *scheduler, VALU
     ea_link_init(&record->ready);
     ea_link_init(&record->timeouts);
     ea_link_init(&record->overdue);
+    ea_link_init(&record->gate);
     ea_waiter_init(&record->waiter, &scheduler->poll, fiber_woken);
     record->waiter.valid = fiber_valid;
 }

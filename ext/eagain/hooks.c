@@ -18,6 +18,9 @@ static void scheduler_mark(void *ptr) {
     ea_fibers_mark(scheduler);
     if (scheduler->socket_class)
         rb_gc_mark(scheduler->socket_class);
+    for (int i = 0; i < EA_CALLERS; i++)
+        if (scheduler->callers[i].frame)
+            rb_gc_mark(scheduler->callers[i].frame);
 }
 
 static void scheduler_release(struct ea_scheduler *scheduler) {
@@ -57,6 +60,7 @@ static VALUE scheduler_alloc(VALUE klass) {
     scheduler->self = self;
     scheduler->socket_class = Qfalse;
     ea_link_init(&scheduler->ready);
+    ea_link_init(&scheduler->gated);
     ea_link_init(&scheduler->listed);
     ea_jobs_bury_orphans();
     return self;
@@ -104,6 +108,7 @@ static void after_fork(struct ea_scheduler *scheduler) {
     const struct ea_fiber *record = ea_fiber_find(scheduler, current);
     ea_fibers_drop_all(scheduler, record, scheduler->runner);
     scheduler->running = NULL;
+    scheduler->forked = true;
     /* The pool's threads are the parent's. */
     scheduler->jobs = 0;
     while (scheduler->bound > 0)
@@ -133,10 +138,23 @@ static VALUE run_body(VALUE arg) {
     return Qnil;
 }
 
+struct run {
+    struct ea_scheduler *scheduler;
+    struct ea_fiber *outer; /* who was in #run before; only in a forked child */
+};
+
 static VALUE run_ensure(VALUE arg) {
-    struct ea_scheduler *scheduler = (struct ea_scheduler *)arg;
-    scheduler->runner = NULL;
+    const struct run *run = (const struct run *)arg;
+    run->scheduler->runner = run->outer;
+    run->scheduler->outer_runners -= run->outer != NULL;
     return Qnil;
+}
+
+static void run_as(struct ea_scheduler *scheduler, struct ea_fiber *current) {
+    struct run run = {.scheduler = scheduler, .outer = scheduler->runner};
+    scheduler->outer_runners += run.outer != NULL;
+    scheduler->runner = current;
+    rb_ensure(run_body, (VALUE)current, run_ensure, (VALUE)&run);
 }
 
 /* call-seq: run -> self
@@ -152,14 +170,26 @@ static VALUE scheduler_run(VALUE self) {
     if (current->own)
         rb_raise(rb_eRuntimeError, "a fiber of the scheduler cannot run it");
     ea_fiber_check(current);
-    scheduler->runner = current;
-    rb_ensure(run_body, (VALUE)current, run_ensure, (VALUE)scheduler);
+    run_as(scheduler, current);
     return self;
+}
+
+static VALUE close_body(VALUE self) {
+    struct ea_scheduler *scheduler = RTYPEDDATA_DATA(self);
+    if (!scheduler->runner)
+        return scheduler_run(self);
+    /* A child that was forked in a task ends in that task; its #run is the parent's. */
+    run_as(scheduler, ea_fiber_current(scheduler));
+    return Qnil;
 }
 
 static VALUE close_ensure(VALUE self) {
     struct ea_scheduler *scheduler = RTYPEDDATA_DATA(self);
     scheduler->closing = false;
+    if (scheduler->runner) {
+        scheduler->open = false; /* the process is about to end, with #run on a stack */
+        return Qnil;
+    }
     /* What is left was abandoned by an exception: nobody runs it any more. */
     scheduler_release(scheduler);
     return Qnil;
@@ -173,8 +203,11 @@ static VALUE scheduler_close(VALUE self) {
     struct ea_scheduler *scheduler = RTYPEDDATA_DATA(self);
     if (!scheduler->open || scheduler->closing)
         return Qnil;
+    scheduler = ea_scheduler_get(self);
+    if (scheduler->runner && !scheduler->forked)
+        rb_raise(rb_eRuntimeError, "the scheduler runs");
     scheduler->closing = true;
-    rb_ensure(scheduler_run, self, close_ensure, self);
+    rb_ensure(close_body, self, close_ensure, self);
     return Qnil;
 }
 

@@ -125,6 +125,15 @@ unsigned ea_io_park(struct ea_fiber *self, VALUE io, int number, unsigned events
     raise_closed();
 }
 
+/* puts from several fibers on one IO: Ruby writes the line, waits for IO::WRITABLE, writes the newline.
+ * Where it does so (no other fiber has run since the line), wait in the second write if need be, where
+ * the turn to write is kept, and not in between, where others would write. */
+static bool continues_to_write(const struct ea_fiber *self, int number) {
+    struct ea_scheduler *scheduler = self->scheduler;
+    return self->wrote && self->wrote_switches == scheduler->switches &&
+           self->wrote->fd == number && ea_caller(scheduler) == EA_CALLER_WRITES;
+}
+
 /* call-seq: io_wait(io, events, timeout) -> events that are ready, or false
  *
  * events: IO::READABLE, IO::PRIORITY, IO::WRITABLE. timeout in seconds, nil for none; with 0 it does
@@ -143,6 +152,8 @@ static VALUE hook_io_wait(VALUE self, VALUE io, VALUE events, VALUE timeout) {
                          : Qfalse;
     }
     struct ea_fiber *current = ea_fiber_current(scheduler);
+    if (wanted == EA_WRITABLE && continues_to_write(current, number))
+        return events;
     unsigned ready = ea_io_park(current, io, number, wanted, deadline, 0);
     return ready ? UINT2NUM(ready & wanted) : Qfalse;
 }
@@ -163,6 +174,8 @@ struct transfer {
     char *base; /* of the buffer */
     size_t size;
     struct ea_fd *fd;
+    struct ea_fd *turn; /* whose turn to write it has, once it had to wait */
+    bool may_refuse;    /* the caller may want -EAGAIN rather than wait */
 };
 
 /* Looks at the IO and at the buffer anew: after a wait, either may have changed. */
@@ -263,27 +276,75 @@ static ea_result transfer_wait(struct transfer *t, ea_result blocked, char *at, 
 }
 
 static VALUE transfer_result(const struct transfer *t, ea_result r) {
-    ea_fiber_account(t->scheduler);
+    if (t->write) {
+        struct ea_fiber *self = ea_fiber_current(t->scheduler);
+        self->wrote = t->fd;
+        self->wrote_switches = t->scheduler->switches;
+    }
     if (t->done > 0 || !ea_is_error(r))
         return SIZET2NUM(t->done);
     return INT2NUM((int)r);
 }
 
 #if EA_RB_SCHEDULER_VERSION < 4
-/* Until at least length bytes went over; with length 0, until the first did. */
-static VALUE transfer_run(struct transfer *t) {
-    int64_t deadline = 0;
+/* The turn to write to a descriptor. A fiber that has to wait in the middle of a write keeps it, so that
+ * what others write does not come in between. */
+static VALUE gate_wait(VALUE arg) {
+    struct ea_fiber *self = (struct ea_fiber *)arg;
+    ea_fiber_park(self, EA_WAIT_EVENT, -1, 0, EA_TIME_NEVER, 0);
+    return Qnil;
+}
+
+static VALUE gate_leave(VALUE arg) {
+    ea_link_remove(&((struct ea_fiber *)arg)->gate);
+    return Qnil;
+}
+
+static void gate_enter(struct transfer *t) {
+    struct ea_fiber *self = ea_fiber_current(t->scheduler);
+    while (t->fd->writer && t->fd->writer != self) {
+        self->gate_fd = t->fd;
+        ea_link_insert_before(&t->scheduler->gated, &self->gate);
+        self->buffer = t->buffer;
+        rb_ensure(gate_wait, (VALUE)self, gate_leave, (VALUE)self);
+        self->buffer = Qfalse;
+        transfer_look(t);
+    }
+}
+
+static void gate_release(struct ea_scheduler *scheduler, struct ea_fd *fd) {
+    fd->writer = NULL;
+    for (struct ea_link *l = scheduler->gated.next; l != &scheduler->gated; l = l->next) {
+        struct ea_fiber *next = EA_CONTAINER(l, struct ea_fiber, gate);
+        if (next->gate_fd != fd)
+            continue;
+        ea_fiber_wake(next);
+        return;
+    }
+}
+
+/* Until at least t->least bytes went over, or an error. */
+static ea_result transfer_loop(struct transfer *t, int64_t *deadline) {
     ea_result r = 0;
-    transfer_look(t);
-    if (t->offset > t->size || t->length > t->size - t->offset)
-        rb_raise(rb_eArgError, "the buffer is too small: %zu bytes at %zu of %zu", t->length,
-                 t->offset, t->size);
     while (t->offset + t->done < t->size) {
         char *at = t->base + t->offset + t->done;
         size_t len = t->size - t->offset - t->done;
         r = transfer_try(t, at, len);
-        if (ea_is_wait(r) || (t->positional && r == -EOPNOTSUPP))
-            r = transfer_wait(t, r, at, len, &deadline);
+        if (ea_is_wait(r) || (t->positional && r == -EOPNOTSUPP)) {
+            if (t->may_refuse && !(t->positional || t->fd->known & EA_FD_ALWAYS_READY) &&
+                ea_caller(t->scheduler) == EA_CALLER_OTHER) {
+                unsigned events = r == EA_WAIT_READABLE ? EA_READABLE : EA_WRITABLE;
+                ea_poll_saw_dry(&t->scheduler->poll, t->fd, events);
+                return t->done > 0 ? 0 : -EAGAIN;
+            }
+            t->may_refuse = false;
+            if (t->write && !t->turn) {
+                t->turn = t->fd;
+                t->fd->writer = ea_fiber_current(t->scheduler);
+                return r;
+            }
+            r = transfer_wait(t, r, at, len, deadline);
+        }
         if (ea_is_wait(r)) {
             transfer_look(t);
             continue;
@@ -291,10 +352,50 @@ static VALUE transfer_run(struct transfer *t) {
         if (r <= 0)
             break;
         t->done += (size_t)r;
-        if (t->done >= t->length)
+        if (t->done >= t->length && !(t->write && t->length == 0))
             break;
         transfer_look(t);
     }
+    return r;
+}
+
+struct keep_turn {
+    struct transfer *t;
+    int64_t *deadline;
+    ea_result result;
+};
+
+static VALUE keep_turn_body(VALUE arg) {
+    struct keep_turn *keep = (struct keep_turn *)arg;
+    keep->result = transfer_loop(keep->t, keep->deadline);
+    return Qnil;
+}
+
+static VALUE keep_turn_ensure(VALUE arg) {
+    const struct keep_turn *keep = (const struct keep_turn *)arg;
+    gate_release(keep->t->scheduler, keep->t->turn);
+    return Qnil;
+}
+
+/* With a length of 0: a read returns what there is, a write writes it all; and who may refuse to wait
+ * (see caller.c) gets -EAGAIN. */
+static VALUE transfer_run(struct transfer *t) {
+    int64_t deadline = 0;
+    transfer_look(t);
+    if (t->offset > t->size || t->length > t->size - t->offset)
+        rb_raise(rb_eArgError, "the buffer is too small: %zu bytes at %zu of %zu", t->length,
+                 t->offset, t->size);
+    t->may_refuse = t->length == 0;
+    if (RB_UNLIKELY(t->fd->writer && t->write))
+        gate_enter(t);
+    ea_result r = transfer_loop(t, &deadline);
+    if (RB_UNLIKELY(t->turn)) {
+        struct keep_turn keep = {.t = t, .deadline = &deadline};
+        rb_ensure(keep_turn_body, (VALUE)&keep, keep_turn_ensure, (VALUE)&keep);
+        r = keep.result;
+    }
+    if (!t->write)
+        ea_fiber_account(t->scheduler);
     return transfer_result(t, r);
 }
 #else
@@ -318,6 +419,7 @@ static VALUE transfer_run(struct transfer *t) {
         r = transfer_wait(t, r, at, t->length, &deadline);
     if (r > 0)
         t->done = (size_t)r;
+    ea_fiber_account(t->scheduler);
     return transfer_result(t, r);
 }
 #endif

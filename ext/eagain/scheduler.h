@@ -48,10 +48,15 @@ struct ea_fiber {
     VALUE
     buffer; /* the locked IO::Buffer that a hook was given, while it waits; Qfalse otherwise */
     struct ea_scheduler *scheduler;
-    struct ea_link ready;     /* in scheduler->ready while READY */
-    struct ea_link timeouts;  /* of ea_timeout.within: the #timeout_after blocks that it is in */
-    struct ea_link overdue;   /* of ea_timeout.overdue: those whose time is up, not yet told */
-    struct ea_waiter waiter;  /* what it is parked on */
+    struct ea_link ready;    /* in scheduler->ready while READY */
+    struct ea_link timeouts; /* of ea_timeout.within: the #timeout_after blocks that it is in */
+    struct ea_link overdue;  /* of ea_timeout.overdue: those whose time is up, not yet told */
+    struct ea_waiter waiter; /* what it is parked on */
+    struct ea_link gate;     /* in scheduler->gated while it waits for its turn to write */
+    struct ea_fd *gate_fd;   /* on what; means something while gated */
+    struct ea_fd *wrote;     /* what it wrote last, all of it; means something while `switches` is
+                              * scheduler->switches: nobody has run since */
+    uint64_t wrote_switches;
     struct ea_job *job;       /* the one that it waits for and may leave behind; NULL: none */
     struct ea_fiber *resumer; /* whose Fiber#resume it runs in, as far as we know; NULL: nobody's */
     struct ea_fiber *inner;   /* the one that it resumed and that is parked now; NULL: none */
@@ -64,6 +69,20 @@ struct ea_fiber {
     bool unblocked; /* READY because of #unblock: it was handed something, do not raise now */
     bool standin;   /* fiber is no Fiber but an operation's stand-in (interface version 5) */
 };
+
+/* What a method that calls hooks is like; caller.c. */
+enum ea_caller_kind {
+    EA_CALLER_OTHER = 1, /* may not want to wait */
+    EA_CALLER_WAITS,     /* would wait, and try again */
+    EA_CALLER_WRITES,    /* the same, and writes in pieces that belong together */
+};
+
+struct ea_caller {
+    VALUE frame; /* a method entry or code, as rb_profile_frames gives it; 0: empty */
+    uint8_t kind;
+};
+
+#define EA_CALLERS 16
 
 /* A block of #timeout_after; on the stack of the fiber that runs it. */
 struct ea_timeout {
@@ -83,6 +102,7 @@ struct ea_scheduler {
     struct ea_link ready;     /* of ea_fiber.ready: the run queue, FIFO */
     struct ea_fiber *running; /* the fiber that last got control from us; NULL: unknown */
     struct ea_fiber *runner;  /* the fiber inside #run, NULL: none */
+    size_t outer_runners;     /* fibers in #run further up, PARKED; only in a forked child */
     size_t own;               /* own fibers that have not ended */
     size_t foreign;           /* records that are not own */
     size_t foreign_limit;     /* sweep when foreign reaches it */
@@ -93,15 +113,18 @@ struct ea_scheduler {
     unsigned transfers;       /* I/O that succeeded at once since the clock was last looked at */
     uint64_t switches;
     uint64_t offloaded;
-    size_t starts;         /* fibers begun since the last major GC, as far as we looked */
-    size_t major_gcs;      /* how many of those there were when we looked */
-    uint64_t forks;        /* ea_forks when the poller was made */
+    size_t starts;    /* fibers begun since the last major GC, as far as we looked */
+    size_t major_gcs; /* how many of those there were when we looked */
+    uint64_t forks;   /* ea_forks when the poller was made */
+    struct ea_caller callers[EA_CALLERS]; /* a cache, by frame; caller.c */
+    struct ea_link gated;  /* of ea_fiber.gate: who waits for another's turn to write to end */
     VALUE socket_class;    /* BasicSocket, once it exists; Qfalse until then */
     size_t jobs;           /* submitted to the pool and not delivered yet */
     size_t bound;          /* how many of its fibers cannot leave what they wait for */
     struct ea_link listed; /* in the list of busy ones, or of orphans; jobs.c */
     bool polling;          /* the poller is there, if only for the sake of jobs */
     bool open;             /* the poller is there */
+    bool forked;           /* this process is a child that was forked while it was open */
     bool closing;          /* inside #close */
 };
 
@@ -204,6 +227,11 @@ void ea_init_blocking(VALUE scheduler_class); /* blocking.c: what can only block
 
 /* The deadline of a hook's timeout argument: nil for none. TypeError, ArgumentError as sleep. */
 int64_t ea_deadline(VALUE timeout);
+
+/* --- caller.c */
+
+/* The enum ea_caller_kind of the method that called the running hook. */
+uint8_t ea_caller(struct ea_scheduler *scheduler);
 
 /* --- io.c, for its neighbours. */
 

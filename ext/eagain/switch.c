@@ -100,8 +100,8 @@ static bool budget_spent(struct ea_scheduler *scheduler) {
 /* All that this scheduler had to do is done, but for the fiber in #run. */
 static bool finished(const struct ea_scheduler *scheduler) {
     const struct ea_fiber *runner = scheduler->runner;
-    return runner && runner->state == EA_FIBER_PARKED && scheduler->parked == 1 &&
-           scheduler->ready_count == 0;
+    return runner && runner->state == EA_FIBER_PARKED &&
+           scheduler->parked == 1 + scheduler->outer_runners && scheduler->ready_count == 0;
 }
 
 /* The next fiber, taken off the run queue. */
@@ -327,7 +327,7 @@ void ea_fiber_account(struct ea_scheduler *scheduler) {
     if (RB_LIKELY(++scheduler->transfers < TRANSFERS))
         return;
     scheduler->transfers = 0;
-    size_t others = scheduler->parked + scheduler->ready_count;
+    size_t others = scheduler->parked - scheduler->outer_runners + scheduler->ready_count;
     if (scheduler->runner && scheduler->runner->state == EA_FIBER_PARKED)
         others--;
     if (others == 0 || ea_now() - scheduler->poll.now < TRANSFER_SLICE)

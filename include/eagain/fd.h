@@ -40,6 +40,8 @@ struct ea_fd {
                      * number now (0: none). A different id in the same number means
                      * that the number was reused: forget, then adopt. */
 
+    void *writer;   /* whom the user of the table lets write alone, in pieces; NULL: anybody */
+
     /* The rest belongs to the poller (poll.h). */
     struct ea_link waiters; /* of ea_waiter.link: who is parked on this descriptor */
     struct ea_link pending; /* in the poller's list of deferred work on registrations */
