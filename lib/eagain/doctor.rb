@@ -28,6 +28,12 @@ module Eagain
       report[:backends].any? { |backend| backend[:name] == chosen && backend[:works] }
     end
 
+    # Whether a call never came back. The thread that made it cannot be ended.
+    def stuck?
+      report
+      !!@stuck
+    end
+
     private
 
     def eagain
@@ -60,7 +66,10 @@ module Eagain
     end
 
     def calls
-      @calls ||= CALLS.map { |call| Probe.new(call).result }
+      @calls ||= CALLS.map do |call|
+        probe = Probe.new(call)
+        probe.result.tap { @stuck ||= probe.stuck? }
+      end
     end
 
     # Which hooks the scheduler has, and which of them the calls above have reached.

@@ -27,7 +27,9 @@ module Eagain
 
         doctor = Doctor.new
         $stdout.puts(@json ? JSON.pretty_generate(doctor.report) : text(doctor.report))
-        exit(doctor.healthy? ? 0 : 1)
+        $stdout.flush
+        status = doctor.healthy? ? 0 : 1
+        doctor.stuck? ? exit!(status) : exit(status)
       end
 
       private

@@ -99,7 +99,13 @@ module Eagain
       rescue LoadError
         { name: @call.name, nonblocking: nil, hooks: [], why_not: "#{@call.requires} is not installed" }
       ensure
-        @stage.close
+        # Closing what a stuck thread uses would wait for it.
+        @stage.close unless stuck?
+      end
+
+      # Whether the call is still under way, for good.
+      def stuck?
+        @thread&.alive?
       end
 
       private
@@ -114,13 +120,15 @@ module Eagain
       end
 
       def run
-        thread = Thread.new { loop_of_fibers }
-        thread.report_on_exception = false
-        unless thread.join(PATIENCE)
-          release
-          thread.join(LIMIT) or thread.kill
-        end
-        thread.join(LIMIT)
+        @thread = Thread.new { loop_of_fibers }
+        @thread.report_on_exception = false
+        return if @thread.join(PATIENCE)
+
+        release
+        return if @thread.join(LIMIT)
+
+        @thread.kill
+        @thread.join(LIMIT)
       rescue StandardError => error
         @error ||= error.message
       end
