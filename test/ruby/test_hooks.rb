@@ -375,7 +375,7 @@ class HooksTest < EagainTest
   end
 
   def test_blocking_operation_wait
-    skip "this Ruby has no such hook" unless hook?(:blocking_operation_wait)
+    skip "this Ruby has no such hook" unless hook?(:blocking_operation_wait) && Fiber.respond_to?(:blocking)
     hooks do |scheduler|
       ran = false
       scheduler.blocking_operation_wait(-> { ran = true })
