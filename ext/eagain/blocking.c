@@ -167,60 +167,104 @@ static VALUE hook_process_wait(VALUE self, VALUE rb_pid, VALUE rb_flags) {
     }
 }
 
-/* --- Work that Ruby hands over (RB_NOGVL_OFFLOAD_SAFE: zlib and the like). Its memory is Ruby's and
- * lives on the stack of the fiber, which therefore stays until the work is done. */
+/* --- Work that Ruby hands over (RB_NOGVL_OFFLOAD_SAFE: zlib, getdents of Dir.glob). Its memory is
+ * Ruby's and lives on the stack of the fiber, which therefore stays until the work is done.
+ *
+ * A hand-over costs tens of microseconds, and much of what Ruby hands over takes one. So what a method
+ * asks for is done here, and timed, until it has turned out to take longer than that. */
+
+#if defined(RB_NOGVL_OFFLOAD_SAFE) || EA_RB_SCHEDULER_VERSION >= 3
+
+/* From which duration on, in ns, work goes to another thread. */
+#define WORTH_A_THREAD 200000
+
+static VALUE call_work(RB_BLOCK_CALL_FUNC_ARGLIST(unused, work)) {
+    return rb_funcall(work, rb_intern("call"), 0);
+}
+
+/* Without the GVL, and without coming back to the scheduler: a blocking fiber has none. */
+static void work_here(VALUE work) {
+    VALUE fiber = rb_const_get(rb_cObject, rb_intern("Fiber"));
+    rb_block_call(fiber, rb_intern("blocking"), 0, NULL, call_work, work);
+}
+
+static void learn_cost(struct ea_caller *caller, int64_t ns) {
+    caller->cost = (3 * caller->cost + ns) / 4;
+}
 
 #ifdef HAVE_RB_FIBER_SCHEDULER_BLOCKING_OPERATION_EXTRACT
 struct operation {
     struct ea_job job;
     rb_fiber_scheduler_blocking_operation_t *operation;
+    int64_t took; /* ns */
 };
 
 static void operation_work(struct ea_job *job) {
-    const struct operation *op = EA_CONTAINER(job, struct operation, job);
+    struct operation *op = EA_CONTAINER(job, struct operation, job);
+    int64_t start = ea_now();
     rb_fiber_scheduler_blocking_operation_execute(op->operation);
+    op->took = ea_now() - start;
 }
 
-/* call-seq: blocking_operation_wait(operation) -> true
- *
- * Runs the operation in a thread of the pool. */
-static VALUE hook_blocking_operation_wait(VALUE self, VALUE operation) {
+static int64_t work_elsewhere(struct ea_scheduler *scheduler, VALUE work) {
     struct operation op = {.job.work = operation_work,
-                           .operation = rb_fiber_scheduler_blocking_operation_extract(operation)};
-    ea_job_run_bound(ea_scheduler_get(self), &op.job);
-    RB_GC_GUARD(operation);
-    return Qtrue;
+                           .operation = rb_fiber_scheduler_blocking_operation_extract(work)};
+    ea_job_run_bound(scheduler, &op.job);
+    return op.took;
 }
 #else
 struct operation {
     struct ea_fiber *fiber;
     VALUE work;
+    int64_t took; /* ns */
     bool done;
 };
 
 static VALUE operation_thread(void *arg) {
     struct operation *op = arg;
+    int64_t start = ea_now();
     rb_funcall(op->work, rb_intern("call"), 0);
+    op->took = ea_now() - start;
     op->done = true;
     ea_fiber_wake(op->fiber);
     ea_poll_nudge(&op->fiber->scheduler->poll);
     return Qnil;
 }
 
-/* call-seq: blocking_operation_wait(work) -> true
- *
- * Calls work, which lets the GVL go, in a thread of its own. */
-static VALUE hook_blocking_operation_wait(VALUE self, VALUE work) {
-    struct ea_scheduler *scheduler = ea_scheduler_get(self);
+/* Ruby 3.4 has no way to call the work without a thread of Ruby's. */
+static int64_t work_elsewhere(struct ea_scheduler *scheduler, VALUE work) {
     struct operation op = {.fiber = ea_fiber_current(scheduler), .work = work};
     VALUE thread = rb_thread_create(operation_thread, &op);
     scheduler->offloaded++;
     ea_bound_begin(scheduler);
     ea_fiber_park_masked(op.fiber, &op.done, ea_bound_end);
     RB_GC_GUARD(thread);
+    return op.took;
+}
+#endif
+
+/* call-seq: blocking_operation_wait(work) -> true
+ *
+ * Calls work, which can only block: in another thread, while other fibers run, if the method that
+ * asks is one whose work takes long; here otherwise. */
+static VALUE hook_blocking_operation_wait(VALUE self, VALUE work) {
+    struct ea_scheduler *scheduler = ea_scheduler_get(self);
+    struct ea_caller *caller = ea_caller_slot(scheduler);
+    VALUE frame = caller->frame;
+    int64_t took;
+    if (caller->cost >= WORTH_A_THREAD) {
+        took = work_elsewhere(scheduler, work);
+    } else {
+        int64_t start = ea_now();
+        work_here(work);
+        took = ea_now() - start;
+    }
+    if (caller->frame == frame) /* or the slot went to another */
+        learn_cost(caller, took);
     RB_GC_GUARD(work);
     return Qtrue;
 }
+
 #endif
 
 void ea_init_blocking(VALUE klass) {

@@ -45,15 +45,19 @@ static uint8_t classify(VALUE frame) {
     return among(name, writers) ? EA_CALLER_WRITES : EA_CALLER_WAITS;
 }
 
-uint8_t ea_caller(struct ea_scheduler *scheduler) {
-    VALUE frames[2];
+struct ea_caller *ea_caller_slot(struct ea_scheduler *scheduler) {
+    VALUE frames[2] = {0, 0};
     int lines[2];
-    if (rb_profile_frames(0, 2, frames, lines) < 2)
-        return EA_CALLER_OTHER;
+    rb_profile_frames(0, 2, frames, lines);
     struct ea_caller *slot = &scheduler->callers[(frames[1] >> 5) % EA_CALLERS];
     if (RB_UNLIKELY(slot->frame != frames[1])) {
-        slot->kind = classify(frames[1]);
+        slot->kind = frames[1] ? classify(frames[1]) : EA_CALLER_OTHER;
+        slot->cost = 0;
         RB_OBJ_WRITE(scheduler->self, &slot->frame, frames[1]);
     }
-    return slot->kind;
+    return slot;
+}
+
+enum ea_caller_kind ea_caller(struct ea_scheduler *scheduler) {
+    return (enum ea_caller_kind)ea_caller_slot(scheduler)->kind;
 }

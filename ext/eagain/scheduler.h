@@ -80,6 +80,7 @@ enum ea_caller_kind {
 struct ea_caller {
     VALUE frame; /* a method entry or code, as rb_profile_frames gives it; 0: empty */
     uint8_t kind;
+    int64_t cost; /* ns, a moving average: what its blocking operations took */
 };
 
 #define EA_CALLERS 16
@@ -230,8 +231,10 @@ int64_t ea_deadline(VALUE timeout);
 
 /* --- caller.c */
 
-/* The enum ea_caller_kind of the method that called the running hook. */
-uint8_t ea_caller(struct ea_scheduler *scheduler);
+/* The kind of the method that called the running hook. */
+enum ea_caller_kind ea_caller(struct ea_scheduler *scheduler);
+/* All that is remembered of it; good until the next call. */
+struct ea_caller *ea_caller_slot(struct ea_scheduler *scheduler);
 
 /* --- io.c, for its neighbours. */
 

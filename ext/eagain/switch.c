@@ -31,10 +31,12 @@ struct enter {
     struct ea_poll *poll;
     int64_t timeout;
     int result;
+    bool entered; /* false: an interrupt of any kind was pending, and rb_nogvl did nothing */
 };
 
 static void *enter_without_gvl(void *arg) {
     struct enter *enter = arg;
+    enter->entered = true;
     enter->result = ea_poll_enter(enter->poll, enter->timeout);
     return NULL;
 }
@@ -53,8 +55,6 @@ static VALUE check_ints(VALUE unused) {
  * last: an exception is handed over. A kill unwinds this fiber first, then the thread. */
 static void check_interrupts(struct ea_scheduler *scheduler, const struct ea_fiber *self) {
     struct ea_fiber *runner = scheduler->runner;
-    if (RB_LIKELY(!rb_thread_interrupted(rb_thread_current())))
-        return;
     if (!runner || runner == self) {
         rb_thread_check_ints();
         return;
@@ -87,7 +87,7 @@ static void turn(struct ea_scheduler *scheduler, const struct ea_fiber *self, in
                  RB_NOGVL_INTR_FAIL | RB_NOGVL_UBF_ASYNC_SAFE);
     ea_poll_dispatch(poll, enter.result);
     scheduler->budget = SWITCHES;
-    if (enter.timeout != 0)
+    if (enter.timeout != 0 && (!enter.entered || rb_thread_interrupted(rb_thread_current())))
         check_interrupts(scheduler, self);
 }
 
