@@ -376,20 +376,34 @@ class RunTest < EagainTest
   end
 
   def test_in_a_ractor
-    assert_child("3 4\n", <<~RUBY)
-      Warning[:experimental] = false
-      ractor = Ractor.new do
-        Eagain.run do
-          task = Eagain.spawn { sleep 0.01; 3 }
-          from_a_thread = Thread.new { task.value + 1 }
-          [task.value, from_a_thread.value]
-        end
+    assert_equal "3\n", in_ractor("Eagain.run { Eagain.spawn { sleep 0.01; 3 }.value }")
+  end
+
+  def test_joined_from_a_thread_in_a_ractor
+    if RUBY_VERSION.start_with?("3.4.")
+      skip "Ruby 3.4 crashes when a thread wakes a fiber in a Ractor, also with the scheduler of its own tests"
+    end
+
+    assert_equal "4\n", in_ractor(<<~RUBY)
+      Eagain.run do
+        task = Eagain.spawn { sleep 0.01; 3 }
+        Thread.new { task.value + 1 }.value
       end
-      puts ractor.public_send(ractor.respond_to?(:value) ? :value : :take).join(" ")
     RUBY
   end
 
   private
+
+  # What the script's value prints as, in a Ractor of a process of its own.
+  def in_ractor(script)
+    out, err, status = child(<<~RUBY)
+      Warning[:experimental] = false
+      ractor = Ractor.new { #{script} }
+      puts ractor.public_send(ractor.respond_to?(:value) ? :value : :take)
+    RUBY
+    assert_predicate status, :success?, err
+    out
+  end
 
   # Waits for ever; the block is the clean-up.
   def wait_and
