@@ -119,7 +119,7 @@ module Support
     turns = 0
     until yield
       flunk("#{what}: not within #{PATIENCE} s") if now > deadline
-      sleep((turns += 1) < 50 ? 0 : 0.001)
+      sleep((turns += 1) < 1000 ? 0 : 0.001)
     end
   end
 

@@ -141,7 +141,15 @@ class SchedulerTest < EagainTest
     read: -> { IO.pipe.then { |r, w| [r.readpartial(1), w] } },
     accept: -> { TCPServer.new("127.0.0.1", 0).accept },
     join: -> { Thread.new { sleep }.join },
-    process: -> { Process.wait(spawn("exec sleep 100").tap { |pid| at_exit { Process.kill(:KILL, pid) rescue nil } }) }, # rubocop:disable Style/RescueModifier
+    process: lambda do
+      pid = spawn("exec sleep 100")
+      begin
+        Process.wait(pid)
+      ensure
+        Process.kill(:KILL, pid)
+        Process.wait(pid)
+      end
+    end,
     wait: -> { IO.pipe.then { |r, w| [r.wait_readable(100), w] } },
     condition: -> { Mutex.new.then { |m| m.synchronize { ConditionVariable.new.wait(m) } } },
   }.freeze
