@@ -50,6 +50,7 @@ module Eagain
       @scheduler = scheduler
       @native = scheduler.is_a?(Scheduler)
       @thread = Thread.current
+      @process = Process.pid
       @remote = Thread::Mutex.new
       @owner = owner
       @main = nil
@@ -85,7 +86,13 @@ module Eagain
       return unless @tasks.empty?
 
       @scheduler.unblock(self, @waiter) if @waiter
-      raise Stop if @stops_loop
+      raise Stop if @stops_loop && !forked?
+    end
+
+    # Whether this is a child that was forked in a task. It has that task only, and ends with it: Ruby
+    # makes the fiber that forks the first one of the new process.
+    def forked?
+      Process.pid != @process
     end
 
     # Takes charge of what ended a task. Returns false if it is the task's own affair.
@@ -116,6 +123,7 @@ module Eagain
 
     # Cancels all tasks; asked again, also those that clean up from the first time.
     def abort(exception)
+      @tasks.clear if forked?
       @failure ||= exception
       again = @aborted
       @aborted = true
@@ -137,8 +145,9 @@ module Eagain
       end
     end
 
-    # Parks the running fiber until the group is empty.
+    # Parks the running fiber until the group is empty. In a forked child the tasks are the parent's.
     def wait
+      @tasks.clear if forked?
       @waiter = Fiber.current
       @scheduler.block(self, nil) until @tasks.empty?
     ensure

@@ -277,16 +277,28 @@ module Eagain
     # that is killed (Fiber#kill, Thread#kill) has no state yet and counts as cancelled.
     def finish
       @state ||= :cancelled
-      if @state == :failed
-        exception = @result
-        collected = @home.collect(self, exception) || @waiters || @condition || @stops_loop
-        report(exception) unless collected || !@report_on_exception
-      end
+      publish(@result) if @state == :failed
       @block = @fiber = nil
       wake if @waiters
       @home.remote.synchronize { @condition.broadcast } if @condition
       @home.delete(self)
       Kernel.raise Group::Stop if @stops_loop && @home.native?
+    end
+
+    # Somebody shall learn of the failure: the run, whoever waits here, or the user. In a forked
+    # child, whose main program the task has become, it ends the process.
+    def publish(exception)
+      return end_process(exception) if @home.forked?
+      return if @home.collect(self, exception) || @waiters || @condition || @stops_loop
+
+      report(exception) if @report_on_exception
+    end
+
+    # Ruby 3.1 would set the status and not say why, 3.3 does both; so we say why.
+    def end_process(exception)
+      Kernel.raise(exception, cause: exception.cause) if @home.exit?(exception)
+      report(exception)
+      Kernel.exit(1)
     end
 
     def wake

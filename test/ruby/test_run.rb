@@ -375,6 +375,31 @@ class RunTest < EagainTest
     RUBY
   end
 
+  FORK = <<~'RUBY'
+    $stdout.sync = true
+    Eagain.run do
+      Eagain.spawn { begin; sleep 0.2; ensure; puts "ensure of #{$$ == $parent ? :parent : :child}"; end }
+      $parent = $$
+      sleep 0.01
+      if (pid = fork)
+        Process.wait(pid)
+        puts "status #{$?.exitstatus}"
+      else
+        %s
+      end
+    end
+  RUBY
+
+  def test_a_forked_child_ends_with_its_task
+    { "puts Eagain.spawn { sleep 0.01; 1 }.value" => 0, "puts 1; exit 4" => 4, "puts 1; exit!(5)" => 5,
+      "puts 1; raise 'in the child'" => 1, "Eagain.run { Eagain.spawn { puts 1 } }" => 0 }.each do |code, number|
+      out, err, status = child(format(FORK, code))
+      assert_equal "1\nstatus #{number}\nensure of parent\n", out, err
+      assert_predicate status, :success?, err
+      assert_equal number == 1 ? 1 : 0, err.scan("in the child").size, err
+    end
+  end
+
   def test_in_a_ractor
     assert_equal "3\n", in_ractor("Eagain.run { Eagain.spawn { sleep 0.01; 3 }.value }")
   end
