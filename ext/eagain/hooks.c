@@ -176,9 +176,9 @@ static VALUE scheduler_run(VALUE self) {
 
 static VALUE close_body(VALUE self) {
     struct ea_scheduler *scheduler = RTYPEDDATA_DATA(self);
-    if (!scheduler->runner)
+    if (!scheduler->forked)
         return scheduler_run(self);
-    /* A child that was forked in a task ends in that task; its #run is the parent's. */
+    /* A child that was forked in a task ends in that task; #run, if there is one, is the parent's. */
     run_as(scheduler, ea_fiber_current(scheduler));
     return Qnil;
 }
