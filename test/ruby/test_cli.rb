@@ -121,7 +121,10 @@ class CLITest < EagainTest
   end
 
   def test_run_exit_in_a_task_after_the_end_of_the_script
-    write("script.rb", "Eagain.spawn { sleep 0.01; exit 3 }\nEagain.spawn { begin; sleep 60; ensure; puts :ensure; end }\n")
+    write("script.rb", <<~RUBY)
+      Eagain.spawn { sleep 0.01; exit 3 }
+      Eagain.spawn { begin; sleep 60; ensure; puts :ensure; end }
+    RUBY
     out, err, status = eagain("run", "script.rb")
     assert_equal ["ensure\n", "", 3], [out, err, status.exitstatus]
   end
@@ -141,7 +144,10 @@ class CLITest < EagainTest
   end
 
   def test_run_sigterm_cancels_the_tasks
-    write("script.rb", "Eagain.spawn { begin; sleep; ensure; puts :ensure; end }\nEagain.spawn { sleep 0.05; Process.kill(:TERM, $$) }\n")
+    write("script.rb", <<~RUBY)
+      Eagain.spawn { begin; sleep; ensure; puts :ensure; end }
+      Eagain.spawn { sleep 0.05; Process.kill(:TERM, $$) }
+    RUBY
     out, err, status = eagain("run", "script.rb")
     assert_equal ["ensure\n", 15], [out, status.termsig], err
   end

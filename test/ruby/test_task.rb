@@ -82,7 +82,10 @@ class TaskTest < EagainTest
   end
 
   def test_join_itself
-    Eagain.run { assert_raises(ThreadError) { Eagain.spawn { Eagain::Task.current.join }.tap { _1.report_on_exception = false }.join } }
+    Eagain.run do
+      task = Eagain.spawn { Eagain::Task.current.join }
+      assert_raises(ThreadError) { task.join }
+    end
   end
 
   def test_join_from_another_thread
@@ -388,7 +391,8 @@ class TaskTest < EagainTest
       2.times { assert_raises(KeyError) { task.join } }
     end
     lines = text.lines
-    assert_match(/\A#<Eagain::Task:0x\h+@fetch \S*test_task\.rb:\d+ run> terminated with exception \(report_on_exception is true\):\n\z/, lines[0])
+    assert_match(/\A#<Eagain::Task:0x\h+@fetch \S*test_task\.rb:\d+ run> terminated with exception/, lines[0])
+    assert_match(/ \(report_on_exception is true\):\n\z/, lines[0])
     assert_match(/\A\S*test_task\.rb:\d+:in .*block.*: boom \(KeyError\)\n\z/, lines[1])
     assert_equal 1, text.scan("boom").size
   end
@@ -403,7 +407,7 @@ class TaskTest < EagainTest
 
   def test_a_failure_that_somebody_waits_for_is_not_reported
     assert_empty(reported { assert_raises(RuntimeError) { Eagain.spawn { sleep(0.001) && raise("boom") }.join } })
-    assert_empty(reported { Eagain.spawn { Eagain.run { raise "boom" } }.tap { |t| assert_raises(RuntimeError) { t.value } } })
+    assert_empty(reported { assert_raises(RuntimeError) { Eagain.spawn { Eagain.run { raise "boom" } }.value } })
     assert_raises(RuntimeError) { assert_empty(reported { raise "boom" }) }
   end
 

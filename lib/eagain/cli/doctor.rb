@@ -40,9 +40,10 @@ module Eagain
 
       def head(report)
         eagain, kernel, ruby = report.values_at(:eagain, :kernel, :ruby)
+        storage = ", no fiber storage (Ruby 3.2)" unless ruby[:fiber_storage]
         <<~TEXT
           eagain   #{eagain[:version]}, scheduler interface #{eagain[:interface]}, backend #{eagain[:backend] || "none"}
-          ruby     #{ruby[:engine]} #{ruby[:version]} [#{ruby[:platform]}]#{", no fiber storage (Ruby 3.2)" unless ruby[:fiber_storage]}
+          ruby     #{ruby[:engine]} #{ruby[:version]} [#{ruby[:platform]}]#{storage}
           kernel   #{kernel.values_at(:name, :release, :machine).join(" ")}
         TEXT
       end
@@ -56,7 +57,9 @@ module Eagain
 
       def calls(report)
         width = report[:calls].map { |call| call[:name].size }.max
-        lines = report[:calls].map { |call| "  #{mark(call)}  #{call[:name].ljust(width)}  #{remark(call)}".rstrip << "\n" }
+        lines = report[:calls].map do |call|
+          "#{"  #{mark(call)}  #{call[:name].ljust(width)}  #{remark(call)}".rstrip}\n"
+        end
         "Blocking calls of Ruby: do other tasks run meanwhile?\n#{lines.join}"
       end
 
