@@ -375,6 +375,40 @@ class RunTest < EagainTest
     RUBY
   end
 
+  # A foreign loop: the gem async, where it is installed.
+  def test_inside_async
+    out, err, status = child(<<~RUBY)
+      begin
+        require "async"
+      rescue LoadError
+        exit 77
+      end
+      class IO; def timeout = nil; end unless IO.method_defined?(:timeout) # Async asks for it on 3.1 too
+      Async do |outer|
+        p(Eagain.run { [0.02, 0.01].map { |s| Eagain.spawn { sleep s; s } }.map(&:value) })
+        task = Eagain.run { Eagain.spawn { begin; sleep; ensure; sleep 0.01; puts "ensure" end }.tap { sleep 0.01 }.cancel }
+        p task.status
+        begin
+          Eagain.run { Eagain.spawn { begin; sleep; ensure; puts "cancelled" end }; Eagain.spawn { sleep 0.01; exit 3 } }
+        rescue SystemExit => e
+          p e.status
+        end
+        begin
+          Eagain.timeout(0.01) { sleep }
+        rescue Timeout::Error => e
+          p e.class
+        end
+        stopped = outer.async { Eagain.run { Eagain.spawn { begin; sleep; ensure; puts "stopped" end }; sleep } }
+        sleep 0.01
+        stopped.stop
+      end
+    RUBY
+    skip "the gem async is not installed" if status.exitstatus == 77
+
+    assert_equal "[0.02, 0.01]\nensure\nfalse\ncancelled\n3\nTimeout::Error\nstopped\n", out, err
+    assert_predicate status, :success?, err
+  end
+
   FORK = <<~'RUBY'
     $stdout.sync = true
     Eagain.run do
