@@ -20,4 +20,5 @@ RUBY_FUNC_EXPORTED void Init_eagain(void) {
     ea_init_io(klass);
     ea_init_select(klass);
     ea_init_blocking(klass);
+    ea_init_script(module);
 }

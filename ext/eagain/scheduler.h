@@ -67,6 +67,7 @@ struct ea_fiber {
     bool started;             /* false: pushed, and has never run */
     bool token;               /* #unblock came while it ran: its next #block returns at once */
     bool unblocked; /* READY because of #unblock: it was handed something, do not raise now */
+    bool doubtful;  /* READY because it seems to have given control away; see settle_other */
     bool standin;   /* fiber is no Fiber but an operation's stand-in (interface version 5) */
 };
 
@@ -225,6 +226,7 @@ void ea_init_hooks(VALUE scheduler_class);    /* hooks.c: fibers, sleep, block, 
 void ea_init_io(VALUE scheduler_class);       /* io.c */
 void ea_init_select(VALUE scheduler_class);   /* select.c */
 void ea_init_blocking(VALUE scheduler_class); /* blocking.c: what can only block */
+void ea_init_script(VALUE module);
 
 /* The deadline of a hook's timeout argument: nil for none. TypeError, ArgumentError as sleep. */
 int64_t ea_deadline(VALUE timeout);

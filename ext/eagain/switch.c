@@ -120,21 +120,34 @@ static struct ea_fiber *pick(struct ea_scheduler *scheduler, const struct ea_fib
 }
 
 /* The fiber that had control before self got it without being picked: it ended, or raised or
- * transferred directly and wants to go on later. */
+ * transferred directly and wants to go on later. What we know of it is what called a hook last; since
+ * then it may have yielded to, or ended in favour of, the fiber that had resumed it. */
+static bool has_ended(const struct ea_fiber *record) {
+    return record->state == EA_FIBER_RUNNING && !RTEST(rb_fiber_alive_p(record->fiber));
+}
+
 static void settle_other(struct ea_scheduler *scheduler, const struct ea_fiber *self) {
     struct ea_fiber *other = scheduler->running;
+    const struct ea_fiber *ended = NULL;
     scheduler->running = NULL;
-    while (other && other != self && other->state == EA_FIBER_RUNNING) {
-        if (RTEST(rb_fiber_alive_p(other->fiber))) {
-            if (!other->inner)
-                ea_fiber_ready(other, false);
-            return;
+    for (struct ea_fiber *up = other; up && up != self; up = up->resumer)
+        if (has_ended(up))
+            ended = up;
+    /* What an ended fiber had resumed, and what that had, gave control back before. */
+    while (ended) {
+        struct ea_fiber *up = other->resumer;
+        if (other == ended) {
+            ended = NULL;
+            up = other->own ? NULL : up;
         }
-        /* It ended; so may have, since then, the fiber that had resumed it. */
-        struct ea_fiber *ended = other;
-        other = other->resumer;
-        ea_fiber_drop(ended);
+        if (has_ended(other))
+            ea_fiber_drop(other);
+        other = up;
     }
+    if (!other || other == self || other->state != EA_FIBER_RUNNING || other->inner)
+        return;
+    other->doubtful = true;
+    ea_fiber_ready(other, false);
 }
 
 struct away {
@@ -154,6 +167,32 @@ static void limit_dead_stacks(struct ea_scheduler *scheduler) {
         rb_gc_start();
     scheduler->major_gcs = rb_gc_stat(key);
     scheduler->starts = 0;
+}
+
+static VALUE transfer_protected(VALUE fiber) {
+    return rb_fiber_transfer(fiber, 0, NULL);
+}
+
+/* See settle_other. If Ruby refuses at once, it was not this one that gave control away, but the one
+ * that had resumed it. */
+static void transfer_to_doubtful(struct ea_scheduler *scheduler, struct ea_fiber *next) {
+    uint64_t switches = scheduler->switches;
+    int state = 0;
+    next->doubtful = false;
+    rb_protect(transfer_protected, next->fiber, &state);
+    if (!state)
+        return;
+    VALUE error = rb_errinfo();
+    if (scheduler->running != next || scheduler->switches != switches ||
+        !RTEST(rb_obj_is_kind_of(error, rb_const_get(rb_cObject, rb_intern("FiberError")))))
+        rb_jump_tag(state);
+    rb_set_errinfo(Qnil);
+    scheduler->running = NULL;
+    struct ea_fiber *resumer = next->resumer;
+    if (resumer && resumer->state == EA_FIBER_RUNNING) {
+        resumer->doubtful = true;
+        ea_fiber_ready(resumer, true);
+    }
 }
 
 static void transfer_to(struct ea_scheduler *scheduler, struct ea_fiber *next) {
@@ -176,7 +215,10 @@ static void transfer_to(struct ea_scheduler *scheduler, struct ea_fiber *next) {
         limit_dead_stacks(scheduler);
     }
     scheduler->running = next;
-    rb_fiber_transfer(fiber, 0, NULL);
+    if (RB_UNLIKELY(next->doubtful))
+        transfer_to_doubtful(scheduler, next);
+    else
+        rb_fiber_transfer(fiber, 0, NULL);
 }
 
 static VALUE away_body(VALUE arg) {

@@ -50,6 +50,8 @@ class CLITest < EagainTest
     exit_bang: "at_exit { puts :never }\nexit! 4\n",
     exit_subclass: "class E < SystemExit; end\nraise E.new(9, \"x\")\n",
     abort: "abort \"oops\"\n",
+    abort_in_rescue: "begin; raise \"x\"; rescue; abort; end\n",
+    frames: "p caller, caller(0)\nbegin; [1].each { raise \"x\" }; rescue => e; puts e.backtrace, e.full_message(highlight: false); end\n",
     at_exit_exits: "at_exit { exit 7 }\nraise \"boom\"\n",
     at_exit_raises: "at_exit { raise \"later\" }\nraise \"first\"\n",
     at_exit_sees: "at_exit { puts $!.backtrace, $!.message }\ndef m = raise(\"boom\")\nm\n",

@@ -9,12 +9,12 @@ module Eagain
     # It is compiled with RubyVM::InstructionSequence.compile_file, which names it as the user
     # did (load would expand the path, and look in $LOAD_PATH first), labels its frames
     # "<main>", and runs with self +main+, private top-level methods, and local variables of its own.
-    # A proc of InstructionSequence#eval is the whole body of its fiber, so that no frame
-    # of ours is below the script's; only that of +eval+ itself is, and #clean takes
-    # it off what the user gets to see of an uncaught exception.
+    # It is handed to Ruby's loader (through InstructionSequence.load_iseq, for this one
+    # call) by a proc written in C, the whole body of its fiber, so that no frame of ours is
+    # below the script's.
     #
-    # What differs from +ruby+: <tt>caller</tt> ends with that one frame, TOPLEVEL_BINDING does not see
-    # the script's local variables, and options on the #! line are not read.
+    # What differs from +ruby+: TOPLEVEL_BINDING does not see the script's local variables, and
+    # options on the #! line are not read.
     class Script
       HOOKS = %w[
         io_wait io_read io_write io_pread io_pwrite io_select io_close kernel_sleep block
@@ -23,8 +23,7 @@ module Eagain
 
       # The frame of the hook in which a fiber waited: plain Ruby has none there.
       HOOK_FRAME = /:in [`'](?:Eagain::Scheduler#)?(?:#{HOOKS.join("|")})'\z/
-      EVAL_FRAME = /:in [`'](?:RubyVM::InstructionSequence#)?eval'\z/
-      private_constant :HOOKS, :HOOK_FRAME, :EVAL_FRAME
+      private_constant :HOOKS, :HOOK_FRAME
 
       # Compiles the script at +path+ ("-": standard input). Raises Error if there is none. A
       # script with a syntax error is left to +ruby+, which tells the user in its own way;
@@ -39,7 +38,8 @@ module Eagain
       def initialize(path)
         @path = path
         check
-        @body = compile.method(:eval).to_proc
+        @program = compile
+        @body = Eagain.loader(__FILE__)
       end
 
       # Sets what a main program finds set.
@@ -47,6 +47,7 @@ module Eagain
         $0 = @path
         data = self.data
         Object.const_set(:DATA, data) if data
+        load_instead(@program)
       end
 
       # Takes the frames that +ruby+ would not have off an exception and its causes. Its
@@ -61,6 +62,16 @@ module Eagain
       end
 
       private
+
+      # Makes the next load (that of #body) run +program+ instead of its file.
+      def load_instead(program)
+        hooks = RubyVM::InstructionSequence.singleton_class
+        outer = hooks.instance_method(:load_iseq) if hooks.method_defined?(:load_iseq)
+        hooks.define_method(:load_iseq) do |_path|
+          outer ? hooks.define_method(:load_iseq, outer) : hooks.remove_method(:load_iseq)
+          program
+        end
+      end
 
       def clean_one(exception)
         trace = exception.backtrace
@@ -114,7 +125,6 @@ module Eagain
 
       def clean_trace(trace)
         trace = trace.drop(1) if trace.size > 1 && trace.first.match?(HOOK_FRAME)
-        trace = trace[0...-1] if trace.last&.match?(EVAL_FRAME)
         trace
       end
     end
