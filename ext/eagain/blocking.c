@@ -170,8 +170,9 @@ static VALUE hook_process_wait(VALUE self, VALUE rb_pid, VALUE rb_flags) {
 /* --- Work that Ruby hands over (RB_NOGVL_OFFLOAD_SAFE: zlib, getdents of Dir.glob). Its memory is
  * Ruby's and lives on the stack of the fiber, which therefore stays until the work is done.
  *
- * A hand-over costs tens of microseconds, and much of what Ruby hands over takes one. So what a method
- * asks for is done here, and timed, until it has turned out to take longer than that. */
+ * A hand-over costs tens of microseconds, and much of what Ruby hands over takes one (each stat(2), each
+ * getdents(2)). So what a method asks for whose work is brief by nature is done here, and timed, until
+ * it has turned out to take longer than that. */
 
 #if defined(RB_NOGVL_OFFLOAD_SAFE) || EA_RB_SCHEDULER_VERSION >= 3
 
@@ -252,7 +253,7 @@ static VALUE hook_blocking_operation_wait(VALUE self, VALUE work) {
     struct ea_caller *caller = ea_caller_slot(scheduler);
     VALUE frame = caller->frame;
     int64_t took;
-    if (caller->cost >= WORTH_A_THREAD) {
+    if (!caller->brief || caller->cost >= WORTH_A_THREAD) {
         took = work_elsewhere(scheduler, work);
     } else {
         int64_t start = ea_now();

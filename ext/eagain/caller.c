@@ -45,6 +45,26 @@ static uint8_t classify(VALUE frame) {
     return among(name, writers) ? EA_CALLER_WRITES : EA_CALLER_WAITS;
 }
 
+/* Does its blocking work end by itself, and mostly soon? Not so: what opens (a FIFO), or copies between
+ * descriptors, and what is not known. */
+static bool is_brief(VALUE frame) {
+    static const char *const classes[] = {"Dir", "File",    "FileTest", "File::Stat", "IO::Buffer",
+                                          "IO",  "Integer", "Zlib",     NULL};
+    static const char *const lasting[] = {
+        "initialize", "open",      "new",     "sysopen", "copy_stream", "read",  "binread", "write",
+        "binwrite",   "readlines", "foreach", "reopen",  "flock",       "popen", "mkfifo",  NULL};
+    static const char *const loading[] = {"require", "require_relative", "load", "test", NULL};
+    VALUE name = rb_profile_frame_method_name(frame);
+    VALUE klass = rb_profile_frame_classpath(frame);
+    if (among(klass, (const char *const[]){"Kernel", NULL}))
+        return among(name, loading);
+    if (RB_TYPE_P(klass, T_STRING) && strncmp(RSTRING_PTR(klass), "Zlib::", 6) == 0)
+        return true;
+    if (among(klass, (const char *const[]){"Dir", NULL}))
+        return true;
+    return among(klass, classes) && !among(name, lasting);
+}
+
 struct ea_caller *ea_caller_slot(struct ea_scheduler *scheduler) {
     VALUE frames[2] = {0, 0};
     int lines[2];
@@ -52,6 +72,7 @@ struct ea_caller *ea_caller_slot(struct ea_scheduler *scheduler) {
     struct ea_caller *slot = &scheduler->callers[(frames[1] >> 5) % EA_CALLERS];
     if (RB_UNLIKELY(slot->frame != frames[1])) {
         slot->kind = frames[1] ? classify(frames[1]) : EA_CALLER_OTHER;
+        slot->brief = frames[1] && is_brief(frames[1]);
         slot->cost = 0;
         RB_OBJ_WRITE(scheduler->self, &slot->frame, frames[1]);
     }

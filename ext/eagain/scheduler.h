@@ -81,6 +81,7 @@ enum ea_caller_kind {
 struct ea_caller {
     VALUE frame; /* a method entry or code, as rb_profile_frames gives it; 0: empty */
     uint8_t kind;
+    bool brief;   /* its blocking operations end by themselves */
     int64_t cost; /* ns, a moving average: what its blocking operations took */
 };
 
