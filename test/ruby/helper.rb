@@ -240,7 +240,7 @@ module Support
     def [](*names) = names.sum { |name| counts[name.to_s] }
 
     # Calls other than those that manage memory or, on some machines, tell the time.
-    def work = counts.reject { |name, _| %w[brk mmap munmap mremap madvise mprotect clock_gettime].include?(name) }
+    def work = counts.reject { |name, _| %w[brk mmap munmap mremap madvise mprotect prctl clock_gettime].include?(name) }
 
     # Calls that register, ask about or change a descriptor, but for the poll(2)s of the checks.
     def registering

@@ -227,7 +227,7 @@ class ProcessTest < EagainTest
       before = Dir.children("/proc/self/fd").size
       20.times { Process.wait(spawn("true")) }
       20.times { `true` }
-      assert_equal before, Dir.children("/proc/self/fd").size
+      assert_operator Dir.children("/proc/self/fd").size, :<=, before
     end
   end
 end

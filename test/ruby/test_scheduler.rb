@@ -317,8 +317,9 @@ class SchedulerTest < EagainTest
   end
 
   def test_no_descriptors_are_left_after_close
+    GC.start
     before = Dir.children("/proc/self/fd").size
     10.times { thread_with_scheduler { Fiber.schedule { sleep 0.0001 } } }
-    assert_equal before, Dir.children("/proc/self/fd").size
+    assert_operator Dir.children("/proc/self/fd").size, :<=, before
   end
 end
