@@ -162,6 +162,8 @@ struct ea_fiber *ea_fiber_current(struct ea_scheduler *scheduler) {
     struct ea_fiber *running = scheduler->running;
     if (RB_LIKELY(running && running->fiber == fiber))
         return running;
+    if (RB_UNLIKELY(!scheduler->thread))
+        RB_OBJ_WRITE(scheduler->self, &scheduler->thread, rb_thread_current());
     struct ea_fiber *record = ea_fiber_find(scheduler, fiber);
     if (!record)
         record = ea_fiber_make(scheduler, fiber, false);

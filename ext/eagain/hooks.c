@@ -18,6 +18,8 @@ static void scheduler_mark(void *ptr) {
     ea_fibers_mark(scheduler);
     if (scheduler->socket_class)
         rb_gc_mark(scheduler->socket_class);
+    if (scheduler->thread)
+        rb_gc_mark(scheduler->thread);
     for (int i = 0; i < EA_CALLERS; i++)
         if (scheduler->callers[i].frame)
             rb_gc_mark(scheduler->callers[i].frame);
@@ -58,7 +60,7 @@ static VALUE scheduler_alloc(VALUE klass) {
     struct ea_scheduler *scheduler;
     VALUE self = TypedData_Make_Struct(klass, struct ea_scheduler, &ea_scheduler_type, scheduler);
     scheduler->self = self;
-    scheduler->socket_class = Qfalse;
+    scheduler->socket_class = scheduler->thread = Qfalse;
     ea_link_init(&scheduler->ready);
     ea_link_init(&scheduler->gated);
     ea_link_init(&scheduler->listed);
@@ -174,13 +176,57 @@ static VALUE scheduler_run(VALUE self) {
     return self;
 }
 
+static int cancel_record(st_data_t key, st_data_t value, st_data_t arg) {
+    struct ea_fiber *record = (struct ea_fiber *)value;
+    (void)key;
+    if (record->own && record->state == EA_FIBER_PARKED && !record->exception)
+        ea_fiber_raise(record, rb_exc_new_cstr((VALUE)arg, "the scheduler's thread ends"));
+    return ST_CONTINUE;
+}
+
+/* The thread was killed, or ends by an exception or exit: nobody will wake its fibers any more. They
+ * are ended where they are parked, so that their ensure clauses run. */
+static VALUE cancel_all(VALUE self) {
+    struct ea_scheduler *scheduler = RTYPEDDATA_DATA(self);
+    if (scheduler->parked + scheduler->ready_count == 0)
+        return Qnil;
+    VALUE cancelled = rb_path2class("Eagain::Cancelled");
+    int state;
+    st_foreach(scheduler->fibers, cancel_record, (st_data_t)cancelled);
+    do {
+        state = 0;
+        rb_protect(scheduler_run, self, &state);
+        if (state && !RTEST(rb_obj_is_kind_of(rb_errinfo(), cancelled)))
+            rb_jump_tag(state);
+        if (state)
+            rb_set_errinfo(Qnil);
+    } while (state);
+    return Qnil;
+}
+
+static VALUE do_nothing(VALUE unused) {
+    return unused;
+}
+
+/* Is #close called by Ruby at the end of a thread that does not end normally? Called by a method (by
+ * Fiber.set_scheduler), there is a frame above. */
+static bool ends_abnormally(void) {
+    if (NIL_P(rb_errinfo()))
+        return false;
+    VALUE above = rb_funcall(rb_mKernel, rb_intern("caller"), 0);
+    return RB_TYPE_P(above, T_ARRAY) && RARRAY_LEN(above) == 0;
+}
+
 static VALUE close_body(VALUE self) {
     struct ea_scheduler *scheduler = RTYPEDDATA_DATA(self);
-    if (!scheduler->forked)
-        return scheduler_run(self);
-    /* A child that was forked in a task ends in that task; #run, if there is one, is the parent's. */
-    run_as(scheduler, ea_fiber_current(scheduler));
-    return Qnil;
+    if (scheduler->forked) {
+        /* A child that was forked in a task ends in that task; #run, if there is one, is the
+         * parent's. */
+        run_as(scheduler, ea_fiber_current(scheduler));
+        return Qnil;
+    }
+    /* rb_ensure also keeps what the thread ends by. */
+    return rb_ensure(ends_abnormally() ? do_nothing : scheduler_run, self, cancel_all, self);
 }
 
 static VALUE close_ensure(VALUE self) {

@@ -134,6 +134,23 @@ static bool continues_to_write(const struct ea_fiber *self, int number) {
            self->wrote->fd == number && ea_caller(scheduler) == EA_CALLER_WRITES;
 }
 
+/* Ruby 3.4's IO.copy_stream, handed to another thread by blocking_operation_wait, asks the scheduler of
+ * the thread that it came from. No fiber of ours is there to park. */
+static VALUE wait_elsewhere(int number, unsigned events, int64_t deadline) {
+    struct timeval left, *timeout = NULL;
+    if (deadline != EA_TIME_NEVER) {
+        int64_t ns = deadline - ea_now();
+        ns = ns > 0 ? ns : 0;
+        left.tv_sec = (time_t)(ns / 1000000000);
+        left.tv_usec = (suseconds_t)(ns % 1000000000 / 1000);
+        timeout = &left;
+    }
+    int ready = rb_wait_for_single_fd(number, (int)events, timeout);
+    if (ready < 0)
+        rb_sys_fail("eagain: wait");
+    return ready > 0 ? INT2NUM(ready) : Qfalse;
+}
+
 /* call-seq: io_wait(io, events, timeout) -> events that are ready, or false
  *
  * events: IO::READABLE, IO::PRIORITY, IO::WRITABLE. timeout in seconds, nil for none; with 0 it does
@@ -151,6 +168,8 @@ static VALUE hook_io_wait(VALUE self, VALUE io, VALUE events, VALUE timeout) {
         return ready > 0 ? UINT2NUM((unsigned)ready & wanted ? (unsigned)ready & wanted : wanted)
                          : Qfalse;
     }
+    if (RB_UNLIKELY(scheduler->thread && scheduler->thread != rb_thread_current()))
+        return wait_elsewhere(number, wanted, deadline);
     struct ea_fiber *current = ea_fiber_current(scheduler);
     if (wanted == EA_WRITABLE && continues_to_write(current, number))
         return events;
@@ -424,8 +443,38 @@ static VALUE transfer_run(struct transfer *t) {
 }
 #endif
 
+/* Ruby 3.3 and 3.4 call io_pread and io_pwrite inside of a blocking region, without the GVL. There it is
+ * right to block, and wrong to touch anything of Ruby's. Exported, though no header says so. */
+int ruby_thread_has_gvl_p(void);
+
+static VALUE positional_without_gvl(VALUE io, VALUE buffer, bool write, off_t from, size_t length,
+                                    size_t offset) {
+    void *base;
+    const void *read_base;
+    size_t size;
+    int number = ea_io_number(io);
+    if (write) {
+        rb_io_buffer_get_bytes_for_reading(buffer, &read_base, &size);
+        base = (void *)read_base;
+    } else {
+        rb_io_buffer_get_bytes_for_writing(buffer, &base, &size);
+    }
+    if (offset > size || length > size - offset)
+        return INT2FIX(-EINVAL);
+    char *at = (char *)base + offset;
+    ssize_t r;
+    do
+        r = write ? pwrite(number, at, size - offset, from)
+                  : pread(number, at, size - offset, from);
+    while (r < 0 && errno == EINTR);
+    return r < 0 ? INT2FIX(-errno) : LONG2FIX(r);
+}
+
 static VALUE hook_transfer(VALUE self, VALUE io, VALUE buffer, bool write, const VALUE *from,
                            VALUE length, VALUE offset) {
+    if (from && !ruby_thread_has_gvl_p())
+        return positional_without_gvl(io, buffer, write, NUM2OFFT(*from), NUM2SIZET(length),
+                                      NUM2SIZET(offset));
     struct transfer t = {
         .scheduler = ea_scheduler_get(self),
         .io = to_io(io),

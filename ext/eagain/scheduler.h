@@ -100,6 +100,7 @@ struct ea_timeout {
 
 struct ea_scheduler {
     VALUE self;
+    VALUE thread; /* whose fibers it runs, once it has run one; Qfalse until then */
     struct ea_poll poll;
     st_table *fibers;         /* VALUE (Fiber) => struct ea_fiber * */
     struct ea_link ready;     /* of ea_fiber.ready: the run queue, FIFO */
