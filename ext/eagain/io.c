@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <stdatomic.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* IOs whose number is not theirs alone (autoclose: false, made by Ruby for a bare number). */
@@ -79,8 +80,12 @@ unsigned ea_io_adopt(struct ea_scheduler *scheduler, VALUE io, int number) {
     if (RB_UNLIKELY(serial == 0))
         return EA_PARK_UNSURE;
     if (RB_UNLIKELY(fd->owner != serial)) {
+        /* Without an owner, what is known may be of another IO that had the number, and was never
+         * waited for; the try calls can live with that, a wait cannot. */
         if (fd->owner)
             ea_poll_forget(&scheduler->poll, number);
+        else
+            fd->known &= EA_FD_IS_SOCKET | EA_FD_NOT_SOCKET;
         fd->owner = serial;
     }
     return 0;
@@ -101,6 +106,16 @@ static struct ea_fd *io_entry(struct ea_scheduler *scheduler, VALUE io) {
     else if (!is_external(io))
         fd->known |= EA_FD_NOT_SOCKET;
     return fd;
+}
+
+/* A regular file is written to with one plain call, which cannot be refused; but only as long as it is
+ * certain that the number is that file's. */
+static void learn_regular(struct ea_scheduler *scheduler, VALUE io, struct ea_fd *fd) {
+    struct stat st;
+    if (ea_io_adopt(scheduler, io, fd->fd) != 0 || fd->known & EA_FD_REGULAR)
+        return;
+    if (fstat(fd->fd, &st) == 0 && S_ISREG(st.st_mode))
+        fd->known |= EA_FD_REGULAR;
 }
 
 /* --- Waiting. */
@@ -203,6 +218,8 @@ static void transfer_look(struct transfer *t) {
     const void *read_base;
     t->fd = io_entry(t->scheduler, t->io);
     if (t->write) {
+        if (RB_UNLIKELY(t->fd->known & (EA_FD_NO_NOWAIT_WRITE | EA_FD_REGULAR)))
+            learn_regular(t->scheduler, t->io, t->fd);
         rb_io_buffer_get_bytes_for_reading(t->buffer, &read_base, &t->size);
         t->base = (char *)read_base;
     } else {

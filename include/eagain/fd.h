@@ -26,6 +26,8 @@ enum ea_fd_fact {
     EA_FD_ALWAYS_READY = 1 << 5, /* a regular file or the like: polling is pointless (EPERM) */
     EA_FD_SOCKET_FACTS = 1 << 6, /* family, type and protocol below are valid */
     EA_FD_NO_NOWAIT_WRITE = 1 << 7, /* pwritev2 does not; preadv2 may, as on regular files */
+    EA_FD_REGULAR = 1 << 8, /* a regular file, on the word of the user of the table, who forgets when
+                             * the number changes hands: plain write(2), no question asked */
 };
 
 struct ea_fd {

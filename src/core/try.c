@@ -263,6 +263,10 @@ static ea_result transfer(struct ea_fd *fd, const struct transfer *t) {
     bool is_socket = false;
     ea_result r;
 
+    if (t->write && fd->known & EA_FD_REGULAR) {
+        RETRY_EINTR(r, writev(fd->fd, t->iov, t->iovcnt));
+        return outcome(r, EA_WAIT_WRITABLE);
+    }
 again:
     if (!(fd->known & EA_FD_NOT_SOCKET)) {
         r = transfer_socket(fd, t);
