@@ -96,6 +96,8 @@ struct ea_timeout {
     int argc;
     const VALUE *argv; /* the exception's class and its arguments */
     VALUE seconds;
+    VALUE token; /* by which a hidden exception knows its block */
+    bool hidden; /* raise what the block does not rescue, and convert it on the way out */
 };
 
 struct ea_scheduler {

@@ -13,6 +13,26 @@ class TimeoutTest < EagainTest
     schedule { assert_raises(Timeout::Error) { Timeout.timeout(seconds, &block) } }
   end
 
+  # As outside of a scheduler, unless a class was named.
+  def test_a_rescue_in_the_block_does_not_swallow_the_timeout
+    only_ours
+    schedule do
+      seen = nil
+      error = assert_raises(Timeout::Error) do
+        Timeout.timeout(0.02) do
+          sleep 5
+        rescue => e
+          seen = e
+        end
+      end
+      assert_nil seen
+      assert_equal "execution expired", error.message
+      assert_nil error.cause
+      assert_includes error.backtrace.join("\n"), "sleep"
+      assert_kind_of ArgumentError, Timeout.timeout(0.02, ArgumentError) { sleep 5 rescue $! }
+    end
+  end
+
   def test_returns_the_value_of_the_block
     schedule { assert_equal 1, Timeout.timeout(5) { 1 } }
   end
