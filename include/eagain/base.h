@@ -58,7 +58,7 @@ static inline void ea_link_remove(struct ea_link *link) {
 }
 
 /* The struct of type that holds member at ptr. */
-#define EA_CONTAINER(ptr, type, member) ((type *)(void *)((char *)(ptr) - offsetof(type, member)))
+#define EA_CONTAINER(ptr, type, member) ((type *)(void *)((char *)(ptr)-offsetof(type, member)))
 
 EA_END
 

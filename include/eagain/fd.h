@@ -18,15 +18,16 @@ EA_BEGIN
 
 /* Facts, in ea_fd.known. A fact that is not known is learnt at first need. */
 enum ea_fd_fact {
-    EA_FD_IS_SOCKET = 1 << 0,    /* recv/send with MSG_DONTWAIT work on it */
-    EA_FD_NOT_SOCKET = 1 << 1,   /* they do not: ENOTSOCK was seen */
-    EA_FD_NOWAIT = 1 << 2,       /* preadv2/pwritev2(RWF_NOWAIT) work on it */
-    EA_FD_NO_NOWAIT = 1 << 3,    /* preadv2 does not: EOPNOTSUPP was seen */
-    EA_FD_NONBLOCKING = 1 << 4,  /* O_NONBLOCK was set by us, on a descriptor that we made */
-    EA_FD_ALWAYS_READY = 1 << 5, /* a regular file or the like: polling is pointless (EPERM) */
-    EA_FD_SOCKET_FACTS = 1 << 6, /* family, type and protocol below are valid */
+    EA_FD_IS_SOCKET = 1 << 0,       /* recv/send with MSG_DONTWAIT work on it */
+    EA_FD_NOT_SOCKET = 1 << 1,      /* they do not: ENOTSOCK was seen */
+    EA_FD_NOWAIT = 1 << 2,          /* preadv2/pwritev2(RWF_NOWAIT) work on it */
+    EA_FD_NO_NOWAIT = 1 << 3,       /* preadv2 does not: EOPNOTSUPP was seen */
+    EA_FD_NONBLOCKING = 1 << 4,     /* O_NONBLOCK was set by us, on a descriptor that we made */
+    EA_FD_ALWAYS_READY = 1 << 5,    /* a regular file or the like: polling is pointless (EPERM) */
+    EA_FD_SOCKET_FACTS = 1 << 6,    /* family, type and protocol below are valid */
     EA_FD_NO_NOWAIT_WRITE = 1 << 7, /* pwritev2 does not; preadv2 may, as on regular files */
-    EA_FD_REGULAR = 1 << 8, /* a regular file, on the word of the user of the table, who forgets when
+    EA_FD_REGULAR =
+        1 << 8, /* a regular file, on the word of the user of the table, who forgets when
                              * the number changes hands: plain write(2), no question asked */
 };
 
@@ -42,7 +43,7 @@ struct ea_fd {
                      * number now (0: none). A different id in the same number means
                      * that the number was reused: forget, then adopt. */
 
-    void *writer;   /* whom the user of the table lets write alone, in pieces; NULL: anybody */
+    void *writer; /* whom the user of the table lets write alone, in pieces; NULL: anybody */
 
     /* The rest belongs to the poller (poll.h). */
     struct ea_link waiters; /* of ea_waiter.link: who is parked on this descriptor */

@@ -11,10 +11,10 @@
 EA_BEGIN
 
 enum ea_offload_state {
-    EA_OFFLOAD_IDLE = 0,  /* never submitted, or finished and delivered */
+    EA_OFFLOAD_IDLE = 0, /* never submitted, or finished and delivered */
     EA_OFFLOAD_QUEUED,
     EA_OFFLOAD_RUNNING,
-    EA_OFFLOAD_FINISHED,  /* work has returned; done is on its way to the poller */
+    EA_OFFLOAD_FINISHED, /* work has returned; done is on its way to the poller */
 };
 
 /* Embedded in the submitter's struct. It, and all that work touches, must stay valid until done
@@ -23,7 +23,7 @@ struct ea_offload {
     struct ea_link link;       /* in the pool's queue while queued */
     struct ea_message message; /* carries the completion to the poller */
     struct ea_poll *poll;
-    EA_ATOMIC(int) state;      /* enum ea_offload_state */
+    EA_ATOMIC(int) state;                 /* enum ea_offload_state */
     void (*work)(struct ea_offload *job); /* in a thread of the pool */
     void (*done)(struct ea_offload *job); /* in the poller's thread */
 };

@@ -30,7 +30,7 @@ struct ea_timer {
 struct ea_timers {
     int64_t current; /* in ticks: everything due up to and including it has fired */
     size_t armed;    /* how many timers are armed */
-    uint64_t occupied[EA_TIMER_LEVELS];          /* bit s: slot s of the level is not empty */
+    uint64_t occupied[EA_TIMER_LEVELS]; /* bit s: slot s of the level is not empty */
     struct ea_link slots[EA_TIMER_LEVELS][EA_TIMER_SLOTS];
     int64_t earliest[EA_TIMER_LEVELS][EA_TIMER_SLOTS]; /* ns: no timer of the slot is due before */
 };
