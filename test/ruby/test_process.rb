@@ -221,6 +221,19 @@ class ProcessTest < EagainTest
     end
   end
 
+  # The thread of the pool that waits for it outlives the fiber, the scheduler, and whoever frees them.
+  def test_waiting_for_any_child_can_be_given_up
+    only_ours
+    child = spawn("sleep 0.4")
+    3.times do
+      schedule { assert_raises(Timeout::Error) { Timeout.timeout(0.02) { Process.wait(-1) } } }
+    end
+    GC.start
+    assert_equal child, Process.wait(child)
+    sleep 0.05
+    schedule { sleep 0 }
+  end
+
   def test_no_descriptors_are_left
     schedule do
       3.times { system("true") }
