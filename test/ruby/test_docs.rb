@@ -8,7 +8,9 @@ class DocsTest < EagainTest
   # A Ruby program, followed by what it prints.
   EXAMPLE = /^```ruby\n(.*?)^```\n+```text\n(.*?)^```$/m
 
-  def self.examples(path) = File.read(path).scan(EXAMPLE)
+  def self.text(path) = File.read(path, encoding: Encoding::UTF_8) # in any locale
+
+  def self.examples(path) = text(path).scan(EXAMPLE)
 
   DOCUMENTS.each do |path|
     name = path.delete_prefix("#{ROOT}/")
@@ -27,13 +29,13 @@ class DocsTest < EagainTest
     end
 
     define_method("test_links_of_#{name}") do
-      links = File.read(path).scan(/\]\(([^)#\s]+)(?:#[^)]*)?\)/).flatten.grep_v(/\A[a-z]+:/)
+      links = self.class.text(path).scan(/\]\(([^)#\s]+)(?:#[^)]*)?\)/).flatten.grep_v(/\A[a-z]+:/)
       broken = links.reject { |link| File.exist?(File.expand_path(link, File.dirname(path))) }
       assert_empty broken
     end
 
     define_method("test_ruby_of_#{name}_compiles") do
-      File.read(path).scan(/^```ruby\n(.*?)^```$/m).flatten.each do |program|
+      self.class.text(path).scan(/^```ruby\n(.*?)^```$/m).flatten.each do |program|
         RubyVM::InstructionSequence.compile(program)
       rescue SyntaxError => e
         flunk("#{e.message}\n#{program}")
