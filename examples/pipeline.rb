@@ -17,6 +17,11 @@ def each_of(queue)
   end
 end
 
+# Whatever the locale, and whatever is in the file.
+def words_of(path)
+  File.read(path, encoding: Encoding::UTF_8).scrub.scan(/[[:alpha:]]+/)
+end
+
 words = Eagain.run do
   paths = SizedQueue.new(16)
   counts = SizedQueue.new(16)
@@ -26,9 +31,13 @@ words = Eagain.run do
     paths.close
   end
   readers = Array.new(READERS) do
-    Eagain.spawn { each_of(paths) { |path| counts << File.read(path).scan(/[[:alpha:]]+/).tally } }
+    Eagain.spawn { each_of(paths) { |path| counts << words_of(path).tally } }
   end
-  Eagain.spawn { readers.each(&:join) && counts.close }
+  Eagain.spawn do
+    readers.each(&:join)
+  ensure
+    counts.close # also if a reader failed: the sum below would wait for ever
+  end
 
   {}.tap { |sum| each_of(counts) { |count| sum.merge!(count) { |_, a, b| a + b } } }
 end
