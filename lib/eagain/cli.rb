@@ -39,6 +39,14 @@ module Eagain
         end
       end
 
+      # EAGAIN_BACKEND is the user's, too.
+      def check_environment
+        name = ENV.fetch("EAGAIN_BACKEND", nil)
+        return if name.nil? || name.empty? || BACKENDS.include?(name)
+
+        raise Error, "unknown backend in EAGAIN_BACKEND: #{name} (there are #{BACKENDS.join(", ")})"
+      end
+
       # Prints +text+ and ends the process well.
       def finish(text)
         $stdout.write(text)

@@ -25,6 +25,7 @@ module Eagain
         extra = options.parse(arguments)
         raise Error, "unexpected argument: #{extra.first}" unless extra.empty?
 
+        CLI.check_environment
         doctor = Doctor.new
         $stdout.puts(@json ? JSON.pretty_generate(doctor.report) : text(doctor.report))
         $stdout.flush

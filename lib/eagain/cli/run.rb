@@ -27,6 +27,7 @@ module Eagain
         path, *rest = options.order(arguments)
         raise Error, "no script given (see eagain run --help)" unless path
 
+        CLI.check_environment unless @backend
         execute(Script.open(path), rest)
       end
 

@@ -111,7 +111,7 @@ module Eagain
       private
 
       def verdict
-        hooks = @recorder.recorded.uniq
+        hooks = @recorder ? @recorder.recorded.uniq : [] # no recorder: no backend started
         facts = { name: @call.name, nonblocking: @finished ? @passed || hooks.any? : nil, hooks: hooks }
         facts[:why_not] = @error if @error && !facts[:nonblocking]
         return facts if facts[:nonblocking]
