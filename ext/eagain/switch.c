@@ -67,6 +67,10 @@ static void check_interrupts(struct ea_scheduler *scheduler, const struct ea_fib
     if (!rb_obj_is_kind_of(exception, rb_eException))
         rb_jump_tag(state);
     rb_set_errinfo(Qnil);
+    /* Nobody made a signal's backtrace but the check above: it would show this fiber, which has
+     * nothing to do with it. Without one, it gets that of whoever is to receive it. */
+    if (RTEST(rb_obj_is_kind_of(exception, rb_eSignal)))
+        rb_funcall(exception, rb_intern("set_backtrace"), 1, Qnil);
     ea_fiber_raise(runner, exception);
 }
 
