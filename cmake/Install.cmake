@@ -4,12 +4,14 @@
 set(pc_prefix ${PROJECT_SOURCE_DIR})
 set(pc_libdir ${PROJECT_BINARY_DIR})
 set(pc_includedir ${PROJECT_SOURCE_DIR}/include)
+set(pc_rpath " -Wl,-rpath,\${libdir}") # what is not installed, the loader does not find by itself
 configure_file(eagain.pc.in ${PROJECT_BINARY_DIR}/eagain.pc @ONLY)
 
 # Written at install time, since `cmake --install --prefix` may name another place than the
 # configuration did.
 set(pc_template ${PROJECT_BINARY_DIR}/installed.pc)
 set(pc_prefix "\@CMAKE_INSTALL_PREFIX\@")
+set(pc_rpath "")
 foreach(dir LIBDIR INCLUDEDIR)
   string(TOLOWER ${dir} name)
   if(IS_ABSOLUTE "${CMAKE_INSTALL_${dir}}")
