@@ -30,7 +30,6 @@ module Eagain
       # A parser with what every command has. +usage+ is the line after "Usage: eagain ".
       def parser(usage)
         OptionParser.new do |options|
-          options.require_exact = true
           options.banner = "Usage: eagain #{usage}"
           options.separator ""
           yield options
