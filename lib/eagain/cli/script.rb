@@ -103,12 +103,13 @@ module Eagain
         end
       end
 
-      # The File behind __END__, or nil.
+      # The File behind __END__, in the encoding of the source, or nil.
       def data
-        file = File.new(@path)
-        offset = end_offset(file.read)
-        return file.close unless offset
+        source = File.binread(@path).force_encoding(Encoding::UTF_8)
+        offset = end_offset(source) or return
 
+        file = File.new(@path)
+        file.set_encoding(Ripper.new(source).tap(&:parse).encoding)
         file.seek(offset)
         file
       end
