@@ -218,18 +218,30 @@ struct operation {
     struct ea_fiber *fiber;
     VALUE work;
     int64_t took; /* ns */
+    bool returned;
     bool done;
 };
 
-static VALUE operation_thread(void *arg) {
-    struct operation *op = arg;
+static VALUE operation_body(VALUE arg) {
+    struct operation *op = (struct operation *)arg;
     int64_t start = ea_now();
     rb_funcall(op->work, rb_intern("call"), 0);
     op->took = ea_now() - start;
+    op->returned = true;
+    return Qnil;
+}
+
+/* Also when the thread was killed. */
+static VALUE operation_end(VALUE arg) {
+    struct operation *op = (struct operation *)arg;
     op->done = true;
     ea_fiber_wake(op->fiber);
     ea_poll_nudge(&op->fiber->scheduler->poll);
     return Qnil;
+}
+
+static VALUE operation_thread(void *arg) {
+    return rb_ensure(operation_body, (VALUE)arg, operation_end, (VALUE)arg);
 }
 
 /* Ruby 3.4 has no way to call the work without a thread of Ruby's. */
@@ -240,6 +252,8 @@ static int64_t work_elsewhere(struct ea_scheduler *scheduler, VALUE work) {
     ea_bound_begin(scheduler);
     ea_fiber_park_masked(op.fiber, &op.done, ea_bound_end);
     RB_GC_GUARD(thread);
+    if (!op.returned)
+        rb_raise(rb_eThreadError, "the thread that worked for this fiber was killed");
     return op.took;
 }
 #endif

@@ -38,6 +38,9 @@ static uint8_t classify(VALUE frame) {
 
     if (!NIL_P(rb_profile_frame_path(frame))) /* written in Ruby */
         return EA_CALLER_OTHER;
+    if (among(klass, (const char *const[]){"Thread::Mutex", NULL}))
+        return among(name, (const char *const[]){"sleep", NULL}) ? EA_CALLER_RELOCKS
+                                                                 : EA_CALLER_OTHER;
     if (among(klass, classes)
             ? among(name, refusing)
             : !among(klass, (const char *const[]){"Kernel", NULL}) || !among(name, kernel))

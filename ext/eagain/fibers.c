@@ -57,6 +57,8 @@ static void free_record(struct ea_fiber *record) {
         timeout->owner = NULL;
     }
     ea_link_remove(&record->gate);
+    if (record->turn)
+        record->turn->writer = NULL;
     if (record->job)
         record->job->fiber = NULL;
     if (scheduler->running == record)
@@ -79,10 +81,22 @@ void ea_fiber_drop(struct ea_fiber *record) {
     free_record(record);
 }
 
-/* Holds nothing that its fiber would miss. */
+/* Holds nothing that its fiber would miss, and nothing points into its fiber's stack (a timeout). */
 static bool blank(const struct ea_fiber *record) {
     return !record->own && record->state == EA_FIBER_RUNNING && !record->token &&
-           !record->exception && ea_link_alone(&record->overdue);
+           !record->exception && !record->inner && ea_link_alone(&record->timeouts);
+}
+
+/* It is marked from now on, with those that it runs in: settle_other looks at their Fibers. */
+static void keep_fibers(const struct ea_fiber *record) {
+    for (const struct ea_fiber *up = record; up; up = up->resumer)
+        RB_OBJ_WRITTEN(record->scheduler->self, Qundef, up->fiber);
+}
+
+/* rb_gc_mark pins: the table is keyed by address. */
+static void mark_fibers(const struct ea_fiber *record) {
+    for (const struct ea_fiber *up = record; up; up = up->resumer)
+        rb_gc_mark(up->fiber);
 }
 
 struct sweep {
@@ -106,6 +120,9 @@ static int sweep_record(st_data_t key, st_data_t value, st_data_t arg) {
 static void sweep_records(struct ea_scheduler *scheduler, struct sweep sweep) {
     ea_link_init(&sweep.list);
     st_foreach(scheduler->fibers, sweep_record, (st_data_t)&sweep);
+    /* Out of the table they are not found by unlink_resumed any more. */
+    for (struct ea_link *l = sweep.list.next; l != &sweep.list; l = l->next)
+        ea_fiber_resumed_by(EA_CONTAINER(l, struct ea_fiber, ready), NULL);
     while (!ea_link_alone(&sweep.list)) {
         struct ea_fiber *record = EA_CONTAINER(sweep.list.next, struct ea_fiber, ready);
         ea_link_remove(&record->ready);
@@ -164,6 +181,8 @@ struct ea_fiber *ea_fiber_current(struct ea_scheduler *scheduler) {
         return running;
     if (RB_UNLIKELY(!scheduler->thread))
         RB_OBJ_WRITE(scheduler->self, &scheduler->thread, rb_thread_current());
+    else if (RB_UNLIKELY(scheduler->thread != rb_thread_current()))
+        rb_raise(rb_eThreadError, "the scheduler belongs to another thread");
     struct ea_fiber *record = ea_fiber_find(scheduler, fiber);
     if (!record)
         record = ea_fiber_make(scheduler, fiber, false);
@@ -174,6 +193,7 @@ struct ea_fiber *ea_fiber_current(struct ea_scheduler *scheduler) {
     if (!up && !record->own)
         ea_fiber_resumed_by(record, running);
     scheduler->running = record;
+    keep_fibers(record);
     return record;
 }
 
@@ -184,7 +204,7 @@ void ea_fiber_ready(struct ea_fiber *record, bool front) {
     record->state = EA_FIBER_READY;
     scheduler->ready_count++;
     ea_link_insert_before(front ? scheduler->ready.next : &scheduler->ready, &record->ready);
-    RB_OBJ_WRITTEN(scheduler->self, Qundef, record->fiber);
+    keep_fibers(record);
 }
 
 void ea_fiber_unready(struct ea_fiber *record) {
@@ -198,7 +218,7 @@ void ea_fiber_parked(struct ea_fiber *record, enum ea_fiber_wait wait) {
     record->unblocked = false;
     record->state = EA_FIBER_PARKED;
     record->scheduler->parked++;
-    RB_OBJ_WRITTEN(record->scheduler->self, Qundef, record->fiber);
+    keep_fibers(record);
 }
 
 void ea_fiber_wake(struct ea_fiber *record) {
@@ -208,13 +228,41 @@ void ea_fiber_wake(struct ea_fiber *record) {
         ea_fiber_ready(record, false);
 }
 
+static int abandon_record(st_data_t key, st_data_t value, st_data_t unused) {
+    struct ea_fiber *record = (struct ea_fiber *)value;
+    (void)key;
+    (void)unused;
+    if (record->job)
+        record->job->fiber = NULL;
+    xfree(record);
+    return ST_DELETE;
+}
+
+/* The scheduler is collected, and its fibers with it, in whatever order: what is on their stacks, or in
+ * buffers that those hold (timeouts, the waiters of a select), may be gone already. */
+void ea_fibers_abandon(struct ea_scheduler *scheduler) {
+    struct ea_poll *poll = &scheduler->poll;
+    while (!ea_link_alone(&scheduler->ready)) {
+        struct ea_fiber *record = EA_CONTAINER(scheduler->ready.next, struct ea_fiber, ready);
+        ea_fiber_unready(record);
+        if (record->standin)
+            xfree(record);
+    }
+    for (int i = 0; i < EA_CHECK_STAGES; i++)
+        ea_link_init(&poll->parked[i]);
+    poll->waiting = 0;
+    ea_timers_init(&poll->timers, poll->now);
+    st_foreach(scheduler->fibers, abandon_record, 0);
+    scheduler->parked = scheduler->own = scheduler->foreign = 0;
+    scheduler->running = NULL;
+}
+
 static int mark_record(st_data_t key, st_data_t value, st_data_t arg) {
     const struct ea_fiber *record = (const struct ea_fiber *)value;
     (void)key;
     (void)arg;
-    /* rb_gc_mark pins: the table is keyed by address. */
     if (!blank(record))
-        rb_gc_mark(record->fiber);
+        mark_fibers(record);
     if (record->exception)
         rb_gc_mark(record->exception);
     return ST_CONTINUE;
@@ -223,6 +271,7 @@ static int mark_record(st_data_t key, st_data_t value, st_data_t arg) {
 void ea_fibers_mark(struct ea_scheduler *scheduler) {
     if (scheduler->fibers)
         st_foreach(scheduler->fibers, mark_record, 0);
+    mark_fibers(scheduler->running);
     for (struct ea_link *l = scheduler->ready.next; l != &scheduler->ready; l = l->next) {
         const struct ea_fiber *record = EA_CONTAINER(l, struct ea_fiber, ready);
         if (record->standin)

@@ -15,6 +15,7 @@ static VALUE fiber_class, fiber_error;
 
 static void scheduler_mark(void *ptr) {
     struct ea_scheduler *scheduler = ptr;
+    rb_gc_mark(scheduler->self); /* pinned: we know it by its address */
     ea_fibers_mark(scheduler);
     if (scheduler->socket_class)
         rb_gc_mark(scheduler->socket_class);
@@ -39,6 +40,8 @@ static void scheduler_free(void *ptr) {
     struct ea_scheduler *scheduler = ptr;
     if (scheduler->bound > 0)
         return; /* the process ends, and a thread is at work on a fiber's memory */
+    if (scheduler->open)
+        ea_fibers_abandon(scheduler);
     scheduler_release(scheduler);
     if (ea_jobs_drained(scheduler))
         xfree(scheduler);
@@ -106,7 +109,6 @@ static VALUE scheduler_initialize(int argc, VALUE *argv, VALUE self) {
  * that forked, and the one in #run, to which the thread comes back at its end. */
 static void after_fork(struct ea_scheduler *scheduler) {
     VALUE current = rb_fiber_current();
-    scheduler->forks = atomic_load_explicit(&forks, memory_order_relaxed);
     const struct ea_fiber *record = ea_fiber_find(scheduler, current);
     ea_fibers_drop_all(scheduler, record, scheduler->runner);
     scheduler->running = NULL;
@@ -117,7 +119,8 @@ static void after_fork(struct ea_scheduler *scheduler) {
         ea_bound_end(scheduler);
     int rc = ea_poll_after_fork(&scheduler->poll);
     if (rc < 0)
-        rb_syserr_fail(-rc, "Eagain::Scheduler, after fork");
+        rb_syserr_fail(-rc, "Eagain::Scheduler, after fork"); /* the next hook tries again */
+    scheduler->forks = atomic_load_explicit(&forks, memory_order_relaxed);
 }
 
 struct ea_scheduler *ea_scheduler_get(VALUE self) {
@@ -133,10 +136,31 @@ static void count_fork(void) {
     atomic_fetch_add_explicit(&forks, 1, memory_order_relaxed);
 }
 
+static VALUE nothing(RB_BLOCK_CALL_FUNC_ARGLIST(unused, data)) {
+    (void)unused;
+    return data;
+}
+
+/* Runs trap handlers, and raises what was raised for the thread. That may have been noted with another
+ * fiber, which slept then: Thread.handle_interrupt has Ruby look again, whatever it is told to handle. */
+static void take_interrupts(void) {
+    rb_thread_check_ints();
+    if (!RTEST(rb_funcall(rb_cThread, rb_intern("pending_interrupt?"), 0)))
+        return;
+    VALUE mask = rb_hash_new();
+    rb_hash_aset(mask, fiber_class, ID2SYM(rb_intern("immediate")));
+    rb_block_call(rb_cThread, rb_intern("handle_interrupt"), 1, &mask, nothing, Qnil);
+}
+
 static VALUE run_body(VALUE arg) {
     struct ea_fiber *self = (struct ea_fiber *)arg;
-    ea_fiber_parked(self, EA_WAIT_EVENT);
-    ea_switch_away(self);
+    const struct ea_scheduler *scheduler = self->scheduler;
+    do {
+        self->waiter.reason = EA_WAKE_CANCEL;
+        ea_fiber_parked(self, EA_WAIT_EVENT);
+        ea_switch_away(self);
+        take_interrupts(); /* it may have been woken for them */
+    } while (scheduler->parked > scheduler->outer_runners || scheduler->ready_count > 0);
     return Qnil;
 }
 
@@ -419,7 +443,9 @@ static VALUE scheduler_kernel_sleep(int argc, VALUE *argv, VALUE self) {
     }
     if (is_zero(duration))
         return scheduler_yield(self);
-    ea_fiber_park(current, EA_WAIT_SLEEP, -1, 0, ea_deadline(duration), 0);
+    int64_t deadline = ea_deadline(duration);
+    current->slept = true;
+    ea_fiber_park(current, EA_WAIT_SLEEP, -1, 0, deadline, 0);
     return Qtrue;
 }
 
@@ -432,6 +458,14 @@ static VALUE scheduler_block(int argc, VALUE *argv, VALUE self) {
     if (current->token) {
         current->token = false;
         return Qtrue;
+    }
+    if (RB_UNLIKELY(current->slept)) {
+        current->slept = false;
+        if (ea_caller(current->scheduler) == EA_CALLER_RELOCKS) {
+            current->slept = true; /* it may take more than one attempt */
+            ea_fiber_relock(current);
+            return Qtrue;
+        }
     }
     int64_t deadline = ea_deadline(argc > 1 ? argv[1] : Qnil);
     enum ea_wake_reason reason = ea_fiber_park(current, EA_WAIT_BLOCK, -1, 0, deadline, 0);
@@ -472,7 +506,8 @@ static void timeout_fire(struct ea_timer *timer) {
     ea_link_insert_before(&timeout->owner->overdue, &timeout->overdue);
     while (sleeper->inner)
         sleeper = sleeper->inner;
-    ea_fiber_wake(sleeper);
+    if (!sleeper->relocking)
+        ea_fiber_wake(sleeper);
 }
 
 /* Timeout.timeout without a class of its own asks for Timeout::Error, and outside of a scheduler no

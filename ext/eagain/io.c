@@ -131,6 +131,7 @@ unsigned ea_io_park(struct ea_fiber *self, VALUE io, int number, unsigned events
     self->io = io;
     enum ea_wake_reason reason =
         ea_fiber_park(self, EA_WAIT_EVENT, number, events, deadline, flags);
+    RB_GC_GUARD(io); /* the record does not mark it */
     self->io = Qfalse;
     if (RB_LIKELY(reason == EA_WAKE_READY))
         return self->waiter.revents;
@@ -349,6 +350,9 @@ static void gate_enter(struct transfer *t) {
 }
 
 static void gate_release(struct ea_scheduler *scheduler, struct ea_fd *fd) {
+    struct ea_fiber *writer = fd->writer;
+    if (writer)
+        writer->turn = NULL;
     fd->writer = NULL;
     for (struct ea_link *l = scheduler->gated.next; l != &scheduler->gated; l = l->next) {
         struct ea_fiber *next = EA_CONTAINER(l, struct ea_fiber, gate);
@@ -375,8 +379,9 @@ static ea_result transfer_loop(struct transfer *t, int64_t *deadline) {
             }
             t->may_refuse = false;
             if (t->write && !t->turn) {
-                t->turn = t->fd;
-                t->fd->writer = ea_fiber_current(t->scheduler);
+                struct ea_fiber *self = ea_fiber_current(t->scheduler);
+                t->turn = self->turn = t->fd;
+                t->fd->writer = self;
                 return r;
             }
             r = transfer_wait(t, r, at, len, deadline);
@@ -413,6 +418,16 @@ static VALUE keep_turn_ensure(VALUE arg) {
     return Qnil;
 }
 
+/* Before a write, so that nobody comes between the line and the newline of puts, others may run. */
+static void account_write(struct transfer *t) {
+    if (t->size - t->offset == 1 && t->base[t->offset] == '\n')
+        return;
+    uint64_t switches = t->scheduler->switches;
+    ea_fiber_account(t->scheduler);
+    if (RB_UNLIKELY(t->scheduler->switches != switches))
+        transfer_look(t);
+}
+
 /* With a length of 0: a read returns what there is, a write writes it all; and who may refuse to wait
  * (see caller.c) gets -EAGAIN. */
 static VALUE transfer_run(struct transfer *t) {
@@ -422,6 +437,8 @@ static VALUE transfer_run(struct transfer *t) {
         rb_raise(rb_eArgError, "the buffer is too small: %zu bytes at %zu of %zu", t->length,
                  t->offset, t->size);
     t->may_refuse = t->length == 0;
+    if (t->write)
+        account_write(t);
     if (RB_UNLIKELY(t->fd->writer && t->write))
         gate_enter(t);
     ea_result r = transfer_loop(t, &deadline);

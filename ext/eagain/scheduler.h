@@ -54,6 +54,7 @@ struct ea_fiber {
     struct ea_waiter waiter; /* what it is parked on */
     struct ea_link gate;     /* in scheduler->gated while it waits for its turn to write */
     struct ea_fd *gate_fd;   /* on what; means something while gated */
+    struct ea_fd *turn;      /* whose turn to write it has; NULL: none */
     struct ea_fd *wrote;     /* what it wrote last, all of it; means something while `switches` is
                               * scheduler->switches: nobody has run since */
     uint64_t wrote_switches;
@@ -68,6 +69,8 @@ struct ea_fiber {
     bool token;               /* #unblock came while it ran: its next #block returns at once */
     bool unblocked; /* READY because of #unblock: it was handed something, do not raise now */
     bool doubtful;  /* READY because it seems to have given control away; see settle_other */
+    bool slept;     /* since its last #block: that may be the lock that Mutex#sleep takes again */
+    bool relocking; /* in the #block of a lock that nothing may interrupt */
     bool standin;   /* fiber is no Fiber but an operation's stand-in (interface version 5) */
 };
 
@@ -75,7 +78,8 @@ struct ea_fiber {
 enum ea_caller_kind {
     EA_CALLER_OTHER = 1, /* may not want to wait */
     EA_CALLER_WAITS,     /* would wait, and try again */
-    EA_CALLER_WRITES,    /* the same, and writes in pieces that belong together */
+    EA_CALLER_RELOCKS, /* Mutex#sleep, and so ConditionVariable#wait: locks again, come what may */
+    EA_CALLER_WRITES,  /* the same, and writes in pieces that belong together */
 };
 
 struct ea_caller {
@@ -164,6 +168,8 @@ void ea_fibers_mark(struct ea_scheduler *scheduler);
 /* Frees all records but two (either may be NULL), and empties the run queue. */
 void ea_fibers_drop_all(struct ea_scheduler *scheduler, const struct ea_fiber *keep,
                         const struct ea_fiber *keep_too);
+/* Frees all records and touches nothing else: for the garbage collector. */
+void ea_fibers_abandon(struct ea_scheduler *scheduler);
 size_t ea_fibers_memsize(const struct ea_scheduler *scheduler);
 
 /* --- switch.c: who runs next, and the turns of the poller. */
@@ -180,6 +186,8 @@ void ea_fiber_check(struct ea_fiber *self);
  * self, Errno as ea_poll_park says. */
 enum ea_wake_reason ea_fiber_park(struct ea_fiber *self, enum ea_fiber_wait wait, int fd,
                                   unsigned events, int64_t deadline, unsigned flags);
+/* Parks until #unblock, and is told of exceptions and timeouts when it parks next. */
+void ea_fiber_relock(struct ea_fiber *self);
 /* Parks until *done; an exception waits for that: somebody else works on the fiber's memory. Then
  * calls end. */
 void ea_fiber_park_masked(struct ea_fiber *self, const bool *done,

@@ -87,15 +87,28 @@ static bool any_buffered(const struct select *select) {
     return false;
 }
 
+/* All at once; but poll(2) refuses more entries than the process may have descriptors (EINVAL), and a
+ * descriptor may be in all three lists, and more than once. */
+static void ask_kernel(const struct select *select) {
+    size_t batch = select->count;
+    size_t left;
+    for (size_t i = 0; i < select->count; i += left) {
+        left = select->count - i < batch ? select->count - i : batch;
+        int rc = poll(select->fds + i, (nfds_t)left, 0);
+        if (rc >= 0)
+            continue;
+        if (errno == EINVAL && batch > 1)
+            batch /= 2;
+        else if (errno != EINTR)
+            rb_sys_fail("select");
+        left = 0; /* again */
+    }
+}
+
 /* What is ready now. True if anything is. */
 static bool ask(struct select *select) {
     bool any = false;
-    int rc;
-    do
-        rc = poll(select->fds, (nfds_t)select->count, 0);
-    while (rc < 0 && errno == EINTR);
-    if (rc < 0)
-        rb_sys_fail("select");
+    ask_kernel(select);
     for (size_t i = 0; i < select->count; i++) {
         struct entry *entry = &select->entries[i];
         short revents = select->fds[i].revents;
@@ -186,8 +199,10 @@ static VALUE hook_io_select(int argc, VALUE *argv, VALUE self) {
         select.lists[i] = rb_ary_dup(select.lists[i]); /* to_io may change it */
         total += (size_t)RARRAY_LEN(select.lists[i]);
     }
+    /* The count is of words to mark (and pin): entries hold VALUEs that nobody else may. */
     select.entries = rb_alloc_tmp_buffer_with_count(
-        &select.memory, (total + 1) * (sizeof(struct entry) + sizeof(struct pollfd)), total + 1);
+        &select.memory, (total + 1) * (sizeof(struct entry) + sizeof(struct pollfd)),
+        (total + 1) * sizeof(struct entry) / sizeof(VALUE));
     memset(select.entries, 0, total * sizeof(struct entry));
     select.fds = (struct pollfd *)(select.entries + total);
     select.fiber = ea_fiber_current(scheduler);

@@ -45,38 +45,19 @@ static void enter_interrupt(void *arg) {
     ea_poll_nudge(arg);
 }
 
-static VALUE check_ints(VALUE unused) {
-    (void)unused;
-    rb_thread_check_ints();
-    return Qnil;
-}
-
-/* What interrupted the sleep is for the fiber in #run, not for the one that happens to have slept
- * last: an exception is handed over. A kill unwinds this fiber first, then the thread. */
-static void check_interrupts(struct ea_scheduler *scheduler, const struct ea_fiber *self) {
+/* What interrupted the sleep is for the fiber in #run, not for the one that happens to have slept last.
+ * Nor may it be looked at here: the fiber is parked, and a trap handler may wait. */
+static void check_interrupts(struct ea_scheduler *scheduler) {
     struct ea_fiber *runner = scheduler->runner;
-    if (!runner || runner == self) {
+    if (!runner)
         rb_thread_check_ints();
-        return;
-    }
-    int state = 0;
-    rb_protect(check_ints, Qnil, &state);
-    if (!state)
-        return;
-    VALUE exception = rb_errinfo();
-    if (!rb_obj_is_kind_of(exception, rb_eException))
-        rb_jump_tag(state);
-    rb_set_errinfo(Qnil);
-    /* Nobody made a signal's backtrace but the check above: it would show this fiber, which has
-     * nothing to do with it. Without one, it gets that of whoever is to receive it. */
-    if (RTEST(rb_obj_is_kind_of(exception, rb_eSignal)))
-        rb_funcall(exception, rb_intern("set_backtrace"), 1, Qnil);
-    ea_fiber_raise(runner, exception);
+    else if (runner->state == EA_FIBER_PARKED)
+        ea_fiber_ready(runner, true);
 }
 
 /* One turn of the poller, at most limit ns long (negative: as long as it takes). The GVL is let go
  * only if it may sleep. */
-static void turn(struct ea_scheduler *scheduler, const struct ea_fiber *self, int64_t limit) {
+static void turn(struct ea_scheduler *scheduler, int64_t limit) {
     struct ea_poll *poll = &scheduler->poll;
     if (limit != 0 && poll->waiting > 0 && poll->waiting <= VALIDATE_MAX) {
         ea_poll_validate(poll);
@@ -92,7 +73,7 @@ static void turn(struct ea_scheduler *scheduler, const struct ea_fiber *self, in
     ea_poll_dispatch(poll, enter.result);
     scheduler->budget = SWITCHES;
     if (enter.timeout != 0 && (!enter.entered || rb_thread_interrupted(rb_thread_current())))
-        check_interrupts(scheduler, self);
+        check_interrupts(scheduler);
 }
 
 static bool budget_spent(struct ea_scheduler *scheduler) {
@@ -109,15 +90,15 @@ static bool finished(const struct ea_scheduler *scheduler) {
 }
 
 /* The next fiber, taken off the run queue. */
-static struct ea_fiber *pick(struct ea_scheduler *scheduler, const struct ea_fiber *self) {
+static struct ea_fiber *pick(struct ea_scheduler *scheduler) {
     while (scheduler->ready_count == 0) {
         if (finished(scheduler))
             ea_fiber_ready(scheduler->runner, false);
         else
-            turn(scheduler, self, -1);
+            turn(scheduler, -1);
     }
     if (budget_spent(scheduler))
-        turn(scheduler, self, 0);
+        turn(scheduler, 0);
     struct ea_fiber *next = EA_CONTAINER(scheduler->ready.next, struct ea_fiber, ready);
     ea_fiber_unready(next);
     return next;
@@ -231,7 +212,7 @@ static VALUE away_body(VALUE arg) {
     struct ea_fiber *next = away->next;
     for (;;) {
         if (!next)
-            next = pick(away->scheduler, self);
+            next = pick(away->scheduler);
         if (next == self)
             break;
         transfer_to(away->scheduler, next);
@@ -246,6 +227,7 @@ static VALUE away_body(VALUE arg) {
 static VALUE away_settle(VALUE arg) {
     const struct away *away = (const struct away *)arg;
     struct ea_fiber *self = away->self;
+    self->io = Qfalse; /* also when it is not woken but raised in */
     if (RB_UNLIKELY(away->scheduler->running != self))
         settle_other(away->scheduler, self);
     if (RB_UNLIKELY(self->state == EA_FIBER_READY)) {
@@ -271,6 +253,7 @@ static void go_away(struct ea_fiber *self, struct ea_fiber *next) {
 /* Bug #22298: when a hook raises, Ruby before 4.1 leaves the IO::Buffer that it made for the hook
  * locked, and pointing at memory that is gone. */
 static void release_buffer(struct ea_fiber *self) {
+    self->io = Qfalse;
 #if EA_RB_SCHEDULER_VERSION < 4
     VALUE buffer = self->buffer;
     self->buffer = Qfalse;
@@ -379,7 +362,7 @@ void ea_fiber_account(struct ea_scheduler *scheduler) {
     if (others == 0 || ea_now() - scheduler->poll.now < TRANSFER_SLICE)
         return;
     struct ea_fiber *self = ea_fiber_current(scheduler);
-    turn(scheduler, self, 0);
+    turn(scheduler, 0);
     if (scheduler->ready_count == 0)
         return;
     self->wait = EA_WAIT_TURN;
@@ -396,6 +379,18 @@ static struct ea_fiber *innermost(struct ea_fiber *record) {
 
 void ea_fiber_raise(struct ea_fiber *record, VALUE exception) {
     record = innermost(record);
-    RB_OBJ_WRITE(record->scheduler->self, &record->exception, exception);
-    ea_fiber_wake(record);
+    /* Of two that have not been told yet, a cancellation is the one that must not get lost. */
+    if (!record->exception ||
+        !RTEST(rb_obj_is_kind_of(record->exception, rb_path2class("Eagain::Cancelled"))))
+        RB_OBJ_WRITE(record->scheduler->self, &record->exception, exception);
+    if (!record->relocking)
+        ea_fiber_wake(record);
+}
+
+void ea_fiber_relock(struct ea_fiber *self) {
+    self->relocking = true;
+    self->waiter.reason = EA_WAKE_CANCEL;
+    ea_fiber_parked(self, EA_WAIT_BLOCK);
+    go_away(self, NULL);
+    self->relocking = false;
 }
