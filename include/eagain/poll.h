@@ -112,11 +112,11 @@ struct ea_poll {
     uint32_t epoch;         /* advanced when the backend's set was built anew */
     uint32_t stale;         /* events of forgotten registrations since the set was last rebuilt */
     bool woken;             /* enter saw the wake descriptor */
-    struct ea_poll_event events[EA_POLL_EVENTS];
     /* Counters for tests and for doctor/--stats. */
-    uint64_t turns;   /* calls of enter */
-    uint64_t wakeups; /* waiters woken */
-    uint64_t checks;  /* re-checks of sleepers */
+    uint64_t turns;                              /* calls of enter */
+    uint64_t wakeups;                            /* waiters woken */
+    uint64_t checks;                             /* re-checks of sleepers */
+    struct ea_poll_event events[EA_POLL_EVENTS]; /* last: all before it starts as zero */
 };
 
 /* The backends of this build and platform, best first, NULL-terminated. */

@@ -87,7 +87,7 @@ class RegressionsTest < EagainTest
       Eagain.run do
         Eagain.spawn { w.write("a" * 200_000) }
         sleep 0.01
-        pid = fork { w.write("child\n"); exit!(0) }
+        pid = fork { w.syswrite("child\n"); exit!(0) } # write takes a Mutex of Ruby's since 3.2
         count = 0
         count += r.readpartial(65_536).size while count < 200_006
         Process.wait(pid)
