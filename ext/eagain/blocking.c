@@ -91,23 +91,43 @@ static VALUE hook_address_resolve(VALUE self, VALUE hostname) {
 
 /* --- Children. */
 
-struct child {
-    struct ea_job job;
-    pid_t pid;
-    ea_result result;
-};
-
-static void child_work(struct ea_job *job) {
-    struct child *child = EA_CONTAINER(job, struct child, job);
-    child->result = ea_process_wait_blocking(child->pid);
+/* With WNOHANG, or in a thread that has no scheduler, Ruby does not come back here. nil when no child has
+ * ended. */
+static VALUE reap(pid_t pid, int flags) {
+#ifdef HAVE_RB_PROCESS_STATUS_WAIT
+    return rb_process_status_wait(pid, flags);
+#else
+    VALUE status = rb_const_get(rb_mProcess, rb_intern("Status"));
+    return rb_funcall(status, rb_intern("wait"), 2, PIDT2NUM(pid), INT2NUM(flags));
+#endif
 }
 
-static void wait_in_pool(struct ea_scheduler *scheduler, pid_t pid) {
-    struct child *child = ea_job_new(sizeof *child);
-    child->pid = pid;
-    child->job.work = child_work;
-    ea_job_run(scheduler, &child->job);
-    ea_job_free(&child->job);
+struct wait {
+    pid_t pid;
+    int flags;
+};
+
+static VALUE wait_thread(void *arg) {
+    struct wait wait = *(struct wait *)arg;
+    xfree(arg);
+    return reap(wait.pid, wait.flags);
+}
+
+static VALUE thread_value(VALUE thread) {
+    return rb_funcall(thread, rb_intern("value"), 0);
+}
+
+static VALUE thread_kill(VALUE thread) {
+    return rb_funcall(thread, rb_intern("kill"), 0);
+}
+
+/* A thread of Ruby's, and not of the pool, which it might occupy for ever. */
+static VALUE wait_in_thread(pid_t pid, int flags) {
+    struct wait *wait = ALLOC(struct wait);
+    *wait = (struct wait){pid, flags};
+    VALUE thread = rb_thread_create(wait_thread, wait);
+    rb_funcall(thread, rb_intern("report_on_exception="), 1, Qfalse);
+    return rb_ensure(thread_value, thread, thread_kill, thread);
 }
 
 struct pidfd {
@@ -128,20 +148,10 @@ static VALUE pidfd_close(VALUE arg) {
     return Qnil;
 }
 
-/* With WNOHANG, Ruby does not come back to the scheduler. nil when no child has ended. */
-static VALUE reap(pid_t pid, int flags) {
-#ifdef HAVE_RB_PROCESS_STATUS_WAIT
-    return rb_process_status_wait(pid, flags);
-#else
-    VALUE status = rb_const_get(rb_mProcess, rb_intern("Status"));
-    return rb_funcall(status, rb_intern("wait"), 2, PIDT2NUM(pid), INT2NUM(flags));
-#endif
-}
-
 /* call-seq: process_wait(pid, flags) -> Process::Status
  *
  * Process.wait and its kin. One child is waited for through a pidfd; any child, or one of a group,
- * by a thread of the pool. */
+ * or for other ends than exit (WUNTRACED), by a thread. */
 static VALUE hook_process_wait(VALUE self, VALUE rb_pid, VALUE rb_flags) {
     struct ea_scheduler *scheduler = ea_scheduler_get(self);
     pid_t pid = NUM2PIDT(rb_pid);
@@ -151,17 +161,9 @@ static VALUE hook_process_wait(VALUE self, VALUE rb_pid, VALUE rb_flags) {
         if (!NIL_P(status) || flags & WNOHANG)
             return status;
         /* Stopped and continued children do not make a pidfd readable. */
-        ea_result opened = flags & (WUNTRACED
-#ifdef WCONTINUED
-                                    | WCONTINUED
-#endif
-                                    )
-                               ? -ENOSYS
-                               : ea_process_open(pid);
-        if (opened < 0) {
-            wait_in_pool(scheduler, pid);
-            continue;
-        }
+        ea_result opened = flags == 0 ? ea_process_open(pid) : -ENOSYS;
+        if (opened < 0)
+            return wait_in_thread(pid, flags);
         struct pidfd pidfd = {.fiber = ea_fiber_current(scheduler), .number = (int)opened};
         rb_ensure(pidfd_wait, (VALUE)&pidfd, pidfd_close, (VALUE)&pidfd);
     }

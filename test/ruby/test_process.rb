@@ -221,7 +221,7 @@ class ProcessTest < EagainTest
     end
   end
 
-  # The thread of the pool that waits for it outlives the fiber, the scheduler, and whoever frees them.
+  # The thread that waits for it goes with the fiber that asked.
   def test_waiting_for_any_child_can_be_given_up
     only_ours
     child = spawn("sleep 0.4")
