@@ -11,6 +11,13 @@ list(REMOVE_ITEM public_headers eagain/ruby.h)
 add_test(NAME headers COMMAND
   ${PROJECT_SOURCE_DIR}/script/check-headers ${CMAKE_C_COMPILER} ${EAGAIN_CXX})
 
+# --- The C example does what its first comment says, but for the silence.
+add_executable(example_wait examples/wait.c)
+target_link_libraries(example_wait PRIVATE eagain_static Threads::Threads)
+add_test(NAME example_wait
+         COMMAND sh -c "(echo one; sleep 0.2; echo two) | $<TARGET_FILE:example_wait>")
+set_tests_properties(example_wait PROPERTIES PASS_REGULAR_EXPRESSION "one\ntwo\nend of file" TIMEOUT 20)
+
 # --- Units.
 find_package(PkgConfig)
 if(PkgConfig_FOUND)
