@@ -82,6 +82,8 @@ struct ea_poll_event {
 
 struct ea_poll_backend {
     const char *name;
+    bool
+        simulated; /* numbers mean nothing to the kernel: sleepers are not re-checked with poll(2) */
     int (*init)(struct ea_poll *poll); /* 0 or -errno; sets poll->backend_data */
     void (*term)(struct ea_poll *poll);
     /* A waiter is about to be linked to fd (not linked yet). Make sure that it will be reported.

@@ -362,7 +362,7 @@ static void check_sleepers(struct ea_poll *poll) {
 /* When the next sleeper is to be re-checked. */
 static int64_t next_check(const struct ea_poll *poll) {
     int64_t next = EA_TIME_NEVER;
-    for (int i = 0; i < EA_CHECK_STAGES; i++) {
+    for (int i = 0; i < EA_CHECK_STAGES && !poll->backend->simulated; i++) {
         if (ea_link_alone(&poll->parked[i]))
             continue;
         const struct ea_waiter *oldest =

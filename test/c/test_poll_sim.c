@@ -68,6 +68,7 @@ static int sim_enter(struct ea_poll *poll, int64_t timeout) {
 
 static const struct ea_poll_backend sim_backend = {
     .name = "sim",
+    .simulated = true,
     .init = sim_init,
     .term = sim_term,
     .watch = sim_watch,
