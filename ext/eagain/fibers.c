@@ -39,8 +39,8 @@ void ea_fiber_resumed_by(struct ea_fiber *record, struct ea_fiber *resumer) {
         resumer->resumed++;
 }
 
-/* Nobody points at a record that is freed. */
-static void free_record(struct ea_fiber *record) {
+/* Nobody points at a record that is detached, but for the C frames of a fiber that is parked. */
+static void detach_record(struct ea_fiber *record) {
     struct ea_scheduler *scheduler = record->scheduler;
     if (record->state == EA_FIBER_READY) {
         ea_fiber_unready(record);
@@ -70,6 +70,10 @@ static void free_record(struct ea_fiber *record) {
     ea_fiber_resumed_by(record, NULL);
     if (record->resumed > 0)
         st_foreach(scheduler->fibers, unlink_resumed, (st_data_t)record);
+}
+
+static void free_record(struct ea_fiber *record) {
+    detach_record(record);
     xfree(record);
 }
 
@@ -125,17 +129,23 @@ static void sweep_records(struct ea_scheduler *scheduler, struct sweep sweep) {
         ea_fiber_resumed_by(EA_CONTAINER(l, struct ea_fiber, ready), NULL);
     while (!ea_link_alone(&sweep.list)) {
         struct ea_fiber *record = EA_CONTAINER(sweep.list.next, struct ea_fiber, ready);
-        ea_link_remove(&record->ready);
-        free_record(record);
+        bool has_frames = record->state != EA_FIBER_RUNNING && record->started;
+        ea_link_remove(&record->ready); /* from this list */
+        detach_record(record);
+        /* Abandoned in mid-wait, by a fork or a close. Whoever holds the Fiber may raise in it yet, and
+         * its frames look at the record then: leave it to them. */
+        if (!has_frames)
+            xfree(record);
     }
 }
 
 void ea_fibers_drop_all(struct ea_scheduler *scheduler, const struct ea_fiber *keep,
                         const struct ea_fiber *keep_too) {
-    while (!ea_link_alone(&scheduler->ready)) {
-        struct ea_fiber *record = EA_CONTAINER(scheduler->ready.next, struct ea_fiber, ready);
-        ea_fiber_unready(record);
-        if (record->standin)
+    struct ea_link *next;
+    for (struct ea_link *l = scheduler->ready.next; l != &scheduler->ready; l = next) {
+        struct ea_fiber *record = EA_CONTAINER(l, struct ea_fiber, ready);
+        next = l->next;
+        if (record->standin) /* not in the table */
             free_record(record);
     }
     sweep_records(scheduler, (struct sweep){.keep = keep, .keep_too = keep_too, .all = true});

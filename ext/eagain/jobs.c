@@ -105,6 +105,8 @@ static VALUE job_wait(VALUE arg) {
 
 static VALUE job_leave(VALUE arg) {
     struct ea_job *job = (struct ea_job *)arg;
+    if (!job->fiber) /* the scheduler was closed, or forked, under it */
+        return Qnil;
     job->fiber->job = NULL;
     if (job->left) {
         if (job->done) {

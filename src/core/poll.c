@@ -99,10 +99,10 @@ static void waiter_timeout(struct ea_timer *timer) {
 
 /* Who waits for a deadline alone is in the timers and nowhere else. */
 static void cancel_deadlines(struct ea_link *slot) {
-    struct ea_link todo;
-    ea_link_splice(&todo, slot);
-    while (!ea_link_alone(&todo)) {
-        struct ea_timer *timer = EA_CONTAINER(todo.next, struct ea_timer, link);
+    struct ea_link batch;
+    ea_link_splice(&batch, slot);
+    while (!ea_link_alone(&batch)) {
+        struct ea_timer *timer = EA_CONTAINER(batch.next, struct ea_timer, link);
         ea_link_move(slot, &timer->link);
         if (timer->fire == waiter_timeout)
             ea_waiter_wake(EA_CONTAINER(timer, struct ea_waiter, timer), EA_WAKE_CANCEL, 0);
@@ -129,10 +129,10 @@ static void rewatch_all(struct ea_poll *poll) {
     poll->epoch++;
     poll->stale = 0;
     for (int i = 0; i < EA_CHECK_STAGES; i++) {
-        struct ea_link todo;
-        ea_link_splice(&todo, &poll->parked[i]);
-        while (!ea_link_alone(&todo)) {
-            struct ea_waiter *waiter = EA_CONTAINER(todo.next, struct ea_waiter, parked);
+        struct ea_link batch;
+        ea_link_splice(&batch, &poll->parked[i]);
+        while (!ea_link_alone(&batch)) {
+            struct ea_waiter *waiter = EA_CONTAINER(batch.next, struct ea_waiter, parked);
             ea_link_move(&poll->parked[i], &waiter->parked);
             if (poll->backend->watch(poll, waiter->fd, waiter->events, 0) != 0)
                 ea_waiter_wake(waiter, EA_WAKE_CLOSED, 0);
@@ -223,10 +223,10 @@ void ea_poll_saw_dry(struct ea_poll *poll, struct ea_fd *fd, unsigned events) {
 
 /* Wakes every waiter of fd, and only those that are there now: a wake function may park again. */
 static void wake_all(struct ea_fd *fd, enum ea_wake_reason reason) {
-    struct ea_link todo;
-    ea_link_splice(&todo, &fd->waiters);
-    while (!ea_link_alone(&todo))
-        ea_waiter_wake(EA_CONTAINER(todo.next, struct ea_waiter, link), reason, 0);
+    struct ea_link batch;
+    ea_link_splice(&batch, &fd->waiters);
+    while (!ea_link_alone(&batch))
+        ea_waiter_wake(EA_CONTAINER(batch.next, struct ea_waiter, link), reason, 0);
 }
 
 void ea_poll_forget(struct ea_poll *poll, int number) {
@@ -245,14 +245,14 @@ void ea_poll_forget(struct ea_poll *poll, int number) {
 static void report(struct ea_poll *poll, struct ea_fd *fd, uint32_t events) {
     uint32_t generation = fd->generation;
     uint32_t wanted = 0;
-    struct ea_link todo;
+    struct ea_link batch;
 
     fd->maybe_ready |= events;
     if (events & (EA_ERROR | EA_HANGUP))
         fd->maybe_ready |= EA_READABLE | EA_WRITABLE;
-    ea_link_splice(&todo, &fd->waiters);
-    while (!ea_link_alone(&todo)) {
-        struct ea_waiter *waiter = EA_CONTAINER(todo.next, struct ea_waiter, link);
+    ea_link_splice(&batch, &fd->waiters);
+    while (!ea_link_alone(&batch)) {
+        struct ea_waiter *waiter = EA_CONTAINER(batch.next, struct ea_waiter, link);
         if (EA_UNLIKELY(fd->generation != generation)) { /* a wake function forgot the descriptor */
             ea_waiter_wake(waiter, EA_WAKE_CLOSED, 0);
             continue;
@@ -287,10 +287,10 @@ static bool invalid(struct ea_waiter *waiter) {
 
 void ea_poll_validate(struct ea_poll *poll) {
     for (int i = 0; i < EA_CHECK_STAGES; i++) {
-        struct ea_link todo;
-        ea_link_splice(&todo, &poll->parked[i]);
-        while (!ea_link_alone(&todo)) {
-            struct ea_waiter *waiter = EA_CONTAINER(todo.next, struct ea_waiter, parked);
+        struct ea_link batch;
+        ea_link_splice(&batch, &poll->parked[i]);
+        while (!ea_link_alone(&batch)) {
+            struct ea_waiter *waiter = EA_CONTAINER(batch.next, struct ea_waiter, parked);
             ea_link_move(&poll->parked[i], &waiter->parked);
             if (invalid(waiter))
                 ea_waiter_wake(waiter, EA_WAKE_CLOSED, 0);

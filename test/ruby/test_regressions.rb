@@ -96,6 +96,32 @@ class RegressionsTest < EagainTest
     RUBY
   end
 
+  # Its record had been freed with the parent's loop, and its frames still looked at it.
+  def test_child_raises_in_a_task_of_the_parent
+    assert_child "child: sleep\nchild: read\n0\n", <<~'RUBY'
+      $stdout.sync = true
+      Eagain.run do
+        fibers = %w[sleep read].map do |name|
+          r, = IO.pipe
+          task = Eagain.spawn do
+            Thread.current[:name] = name
+            name == "sleep" ? sleep : r.read(1)
+          rescue IOError => e
+            puts "child: #{e.message}"
+            exit!(0) if name == "read"
+            sleep 0
+          end
+          sleep 0.001
+          [task, task.instance_variables.filter_map { |ivar| v = task.instance_variable_get(ivar); v if Fiber === v }.first]
+        end
+        pid = fork { fibers.each { |_, fiber| fiber.raise(IOError, fiber == fibers[0][1] ? "sleep" : "read") } }
+        Process.wait(pid)
+        p $?.exitstatus
+        fibers.each { |task, _| task.cancel }
+      end
+    RUBY
+  end
+
   def test_writes_that_never_wait_let_others_run
     schedule do
       slept = nil

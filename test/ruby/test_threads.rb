@@ -32,8 +32,7 @@ class ThreadsTest < EagainTest
           Thread.pass
         end
       end
-      sleep 0.05
-      assert_equal 100, count
+      await("counter") { count == 100 } # which sleeps
       counter.join
     end
   end
