@@ -1,6 +1,7 @@
 /* Eagain::Scheduler: its life, and the hooks that make fibers, put them to sleep and wake them. */
 #include "scheduler.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -482,6 +483,7 @@ static VALUE scheduler_unblock(VALUE self, VALUE blocker, VALUE fiber) {
     /* A thread or a mutex may outlive the scheduler, and let go of it late. */
     if (!scheduler->open)
         return Qfalse;
+    int error = errno;
     scheduler = ea_scheduler_get(self);
     check_fiber(fiber);
     struct ea_fiber *record = ea_fiber_find(scheduler, fiber);
@@ -495,6 +497,9 @@ static VALUE scheduler_unblock(VALUE self, VALUE blocker, VALUE fiber) {
         record->unblocked = record->wait == EA_WAIT_BLOCK;
         ea_poll_nudge(&scheduler->poll);
     }
+    /* Bug #19640: before 3.3.1, Ruby unlocks the write lock of an IO, and so comes here, between a write that
+     * failed and its look at errno. */
+    errno = error;
     return Qtrue;
 }
 

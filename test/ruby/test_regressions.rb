@@ -122,6 +122,20 @@ class RegressionsTest < EagainTest
     RUBY
   end
 
+  # Bug #19640: Ruby lets the lock go, and calls #unblock, before it looks at the errno.
+  def test_error_of_a_write_survives_the_unlock
+    schedule do
+      r, w = IO.pipe
+      w.sync = false
+      writers = Array.new(3) { task { w.write("x" * 100_000) && w.flush rescue $! } }
+      sleep 0.005 # one is in the middle of it, and the others wait for its lock
+      r.close
+      await("writers") { writers.all?(&:done?) }
+      assert_equal [Errno::EPIPE], writers.map { |writer| writer.value.class }.uniq
+      w.close rescue Errno::EPIPE
+    end
+  end
+
   def test_writes_that_never_wait_let_others_run
     schedule do
       slept = nil
