@@ -221,7 +221,7 @@ static VALUE cancel_all(VALUE self) {
     do {
         state = 0;
         rb_protect(scheduler_run, self, &state);
-        if (state && !RTEST(rb_obj_is_kind_of(rb_errinfo(), cancelled)))
+        if (state && !ea_error_is(rb_errinfo(), cancelled))
             rb_jump_tag(state);
         if (state)
             rb_set_errinfo(Qnil);
@@ -554,7 +554,7 @@ static VALUE timeout_run_hidden(struct ea_timeout *timeout) {
     if (!state)
         return result;
     VALUE error = rb_errinfo();
-    if (!RTEST(rb_obj_is_kind_of(error, rb_path2class("Eagain::Expired"))) ||
+    if (!ea_error_is(error, rb_path2class("Eagain::Expired")) ||
         rb_funcall(error, rb_intern("token"), 0) != timeout->token)
         rb_jump_tag(state);
     rb_set_errinfo(Qnil);

@@ -144,6 +144,13 @@ extern const rb_data_type_t ea_scheduler_type;
  * first: an own poller, and of the parent's fibers none but the one that forked. */
 struct ea_scheduler *ea_scheduler_get(VALUE self);
 
+/* Is error, as rb_errinfo() gives it after rb_protect(), an exception of klass? It may be no object at
+ * all, but what carries a throw, a break or a kill; nothing of Ruby's may look at that. */
+static inline bool ea_error_is(VALUE error, VALUE klass) {
+    return !RB_SPECIAL_CONST_P(error) && !RB_TYPE_P(error, T_IMEMO) &&
+           RTEST(rb_obj_is_kind_of(error, klass));
+}
+
 /* --- fibers.c: records and the run queue. */
 
 /* The record of the running fiber, made if need be. */

@@ -169,7 +169,7 @@ static void transfer_to_doubtful(struct ea_scheduler *scheduler, struct ea_fiber
         return;
     VALUE error = rb_errinfo();
     if (scheduler->running != next || scheduler->switches != switches ||
-        !RTEST(rb_obj_is_kind_of(error, rb_const_get(rb_cObject, rb_intern("FiberError")))))
+        !ea_error_is(error, rb_path2class("FiberError")))
         rb_jump_tag(state);
     rb_set_errinfo(Qnil);
     scheduler->running = NULL;
@@ -340,14 +340,14 @@ void ea_fiber_park_masked(struct ea_fiber *self, const bool *done,
             first = state;
             exception = rb_errinfo();
         }
-        if (state && rb_obj_is_kind_of(rb_errinfo(), rb_eException))
+        if (state && ea_error_is(rb_errinfo(), rb_eException))
             rb_set_errinfo(Qnil);
     }
     end(self->scheduler);
     if (!first)
         return;
     release_buffer(self);
-    if (rb_obj_is_kind_of(exception, rb_eException))
+    if (ea_error_is(exception, rb_eException))
         rb_exc_raise(exception);
     rb_jump_tag(first);
 }
