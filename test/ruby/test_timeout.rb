@@ -27,7 +27,6 @@ class TimeoutTest < EagainTest
       end
       assert_nil seen
       assert_equal "execution expired", error.message
-      assert_includes error.backtrace.join("\n"), "sleep"
       assert_kind_of ArgumentError, Timeout.timeout(0.02, ArgumentError) { sleep 5 rescue $! }
     end
   end
