@@ -144,7 +144,9 @@ class SyscallsTest < EagainTest
       1000.times { Fiber.schedule { sleep 0.1 } }
       mark
     RUBY
-    assert_operator t.work.values.sum, :<=, 20, t.to_s
+    # Looks at the kernel come with switches and milliseconds, not with sleepers; the rest is Ruby's memory.
+    assert_operator t.work.values.sum - t.waits, :<=, 20, t.to_s
+    assert_operator t.waits, :<=, 2 * 1000 / 16, t.to_s
     assert_equal 0, t[:timerfd_settime, :timer_settime, :epoll_ctl], t.to_s
   end
 
