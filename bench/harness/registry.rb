@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "row"
+require_relative "stream_row"
 require_relative "peer"
 
 # The benchmark: rows (workloads) by peers (ways to run them), each pair measured in processes of

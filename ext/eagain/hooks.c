@@ -343,17 +343,21 @@ static void check_fiber(VALUE fiber) {
 /* call-seq: push(fiber) -> fiber
  *
  * Makes a new fiber, or one that is parked here, runnable: it runs when its turn comes. From any
- * thread. FiberError when it has ended. */
+ * thread. FiberError when it has ended. A fiber that belongs to another thread cannot run here: that
+ * is found when its turn comes, and is a warning. */
 static VALUE scheduler_push(VALUE self, VALUE fiber) {
     struct ea_scheduler *scheduler = ea_scheduler_get(self);
     check_fiber(fiber);
     if (!RTEST(rb_fiber_alive_p(fiber)))
         rb_raise(fiber_error, "dead fiber called");
     struct ea_fiber *record = ea_fiber_find(scheduler, fiber);
-    if (!record)
-        ea_fiber_ready(ea_fiber_make(scheduler, fiber, true), false);
-    else
+    if (!record) {
+        record = ea_fiber_make(scheduler, fiber, true);
+        record->pushed = true;
+        ea_fiber_ready(record, false);
+    } else {
         ea_fiber_wake(record);
+    }
     ea_poll_nudge(&scheduler->poll);
     return fiber;
 }

@@ -69,6 +69,7 @@ struct ea_fiber {
     bool token;               /* #unblock came while it ran: its next #block returns at once */
     bool unblocked; /* READY because of #unblock: it was handed something, do not raise now */
     bool doubtful;  /* READY because it seems to have given control away; see settle_other */
+    bool pushed;    /* not started yet, and made by who knows whom: perhaps another thread */
     bool slept;     /* since its last #block: that may be the lock that Mutex#sleep takes again */
     bool relocking; /* in the #block of a lock that nothing may interrupt */
     bool standin;   /* fiber is no Fiber but an operation's stand-in (interface version 5) */

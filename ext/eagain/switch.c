@@ -159,11 +159,12 @@ static VALUE transfer_protected(VALUE fiber) {
 }
 
 /* See settle_other. If Ruby refuses at once, it was not this one that gave control away, but the one
- * that had resumed it. */
+ * that had resumed it; or another thread made a fiber that was pushed here. */
 static void transfer_to_doubtful(struct ea_scheduler *scheduler, struct ea_fiber *next) {
     uint64_t switches = scheduler->switches;
     int state = 0;
-    next->doubtful = false;
+    bool pushed = next->pushed;
+    next->doubtful = next->pushed = false;
     rb_protect(transfer_protected, next->fiber, &state);
     if (!state)
         return;
@@ -173,6 +174,11 @@ static void transfer_to_doubtful(struct ea_scheduler *scheduler, struct ea_fiber
         rb_jump_tag(state);
     rb_set_errinfo(Qnil);
     scheduler->running = NULL;
+    if (pushed) {
+        rb_warn("a fiber that was pushed cannot run here: %" PRIsVALUE, error);
+        ea_fiber_drop(next);
+        return;
+    }
     struct ea_fiber *resumer = next->resumer;
     if (resumer && resumer->state == EA_FIBER_RUNNING) {
         resumer->doubtful = true;
@@ -200,7 +206,7 @@ static void transfer_to(struct ea_scheduler *scheduler, struct ea_fiber *next) {
         limit_dead_stacks(scheduler);
     }
     scheduler->running = next;
-    if (RB_UNLIKELY(next->doubtful))
+    if (RB_UNLIKELY(next->doubtful || next->pushed))
         transfer_to_doubtful(scheduler, next);
     else
         rb_fiber_transfer(fiber, 0, NULL);

@@ -33,7 +33,8 @@ enum ea_fd_fact {
 
 struct ea_fd {
     int fd;              /* the number; constant for the life of the entry */
-    uint32_t generation; /* advanced by every ea_fd_forget(); never 0 */
+    uint32_t generation; /* advanced by every ea_fd_forget(), and by the poller when
+                          * it registers anew what may have changed hands; never 0 */
     uint32_t known;      /* enum ea_fd_fact */
     int family;          /* AF_*, valid with EA_FD_SOCKET_FACTS */
     int type;            /* SOCK_*, valid with EA_FD_SOCKET_FACTS */
@@ -55,6 +56,10 @@ struct ea_fd {
     uint32_t epoch;         /* ea_poll.epoch when registered was set; another one voids it */
     uint8_t level;          /* the registration is level-triggered */
 };
+
+static inline uint32_t ea_generation_after(uint32_t generation) {
+    return generation == UINT32_MAX ? 1 : generation + 1;
+}
 
 /* A sparse array of ea_fd by number: two levels, pages made on demand. */
 struct ea_fd_table {

@@ -95,7 +95,7 @@ struct ea_fd *ea_fd_find(const struct ea_fd_table *table, int number) {
 }
 
 void ea_fd_forget(struct ea_fd *fd) {
-    fd->generation = fd->generation == UINT32_MAX ? 1 : fd->generation + 1;
+    fd->generation = ea_generation_after(fd->generation);
     fd->known = 0;
     fd->family = fd->type = fd->protocol = 0;
     fd->owner = 0;

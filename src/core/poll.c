@@ -123,21 +123,31 @@ void ea_poll_term(struct ea_poll *poll) {
     ea_fd_table_term(&poll->fds);
 }
 
-/* A new set of registrations begins: those of the old one are void (see ea_fd.epoch), and what is
- * waited for is asked for anew. A descriptor that cannot be registered any more wakes its waiters. */
-static void rewatch_all(struct ea_poll *poll) {
-    poll->epoch++;
-    poll->stale = 0;
+/* Wakes, as closed, each waiter on a descriptor for which gone says so. Whatever is parked or woken
+ * meanwhile is none of its business. */
+static void wake_gone(struct ea_poll *poll, bool (*gone)(struct ea_poll *, struct ea_waiter *)) {
     for (int i = 0; i < EA_CHECK_STAGES; i++) {
         struct ea_link batch;
         ea_link_splice(&batch, &poll->parked[i]);
         while (!ea_link_alone(&batch)) {
             struct ea_waiter *waiter = EA_CONTAINER(batch.next, struct ea_waiter, parked);
             ea_link_move(&poll->parked[i], &waiter->parked);
-            if (poll->backend->watch(poll, waiter->fd, waiter->events, 0) != 0)
+            if (gone(poll, waiter))
                 ea_waiter_wake(waiter, EA_WAKE_CLOSED, 0);
         }
     }
+}
+
+static bool cannot_watch(struct ea_poll *poll, struct ea_waiter *waiter) {
+    return poll->backend->watch(poll, waiter->fd, waiter->events, 0) != 0;
+}
+
+/* A new set of registrations begins: those of the old one are void (see ea_fd.epoch), and what is
+ * waited for is asked for anew. A descriptor that cannot be registered any more wakes its waiters. */
+static void rewatch_all(struct ea_poll *poll) {
+    poll->epoch++;
+    poll->stale = 0;
+    wake_gone(poll, cannot_watch);
 }
 
 int ea_poll_after_fork(struct ea_poll *poll) {
@@ -273,29 +283,27 @@ static void report(struct ea_poll *poll, struct ea_fd *fd, uint32_t events) {
         ea_link_insert_before(&poll->pending, &fd->pending);
 }
 
-static int poll_now(struct pollfd *fds, nfds_t count) {
+int ea_poll_now(struct pollfd *fds, nfds_t count) {
     int rc;
     do
         rc = poll(fds, count, 0);
     while (rc < 0 && errno == EINTR);
+    if (EA_UNLIKELY(rc < 0 && errno == EINVAL && count > 1)) {
+        nfds_t half = count / 2;
+        int first = ea_poll_now(fds, half);
+        int rest = ea_poll_now(fds + half, count - half);
+        rc = first < 0 || rest < 0 ? -1 : first + rest;
+    }
     return rc;
 }
 
-static bool invalid(struct ea_waiter *waiter) {
+static bool invalid(struct ea_poll *poll, struct ea_waiter *waiter) {
+    (void)poll;
     return waiter->valid && !waiter->valid(waiter);
 }
 
 void ea_poll_validate(struct ea_poll *poll) {
-    for (int i = 0; i < EA_CHECK_STAGES; i++) {
-        struct ea_link batch;
-        ea_link_splice(&batch, &poll->parked[i]);
-        while (!ea_link_alone(&batch)) {
-            struct ea_waiter *waiter = EA_CONTAINER(batch.next, struct ea_waiter, parked);
-            ea_link_move(&poll->parked[i], &waiter->parked);
-            if (invalid(waiter))
-                ea_waiter_wake(waiter, EA_WAKE_CLOSED, 0);
-        }
-    }
+    wake_gone(poll, invalid);
 }
 
 /* What poll(2) says of a sleeper's descriptor that the backend did not: the event may be on its
@@ -327,7 +335,7 @@ static int check_batch(struct ea_poll *poll, int stage) {
         if (waiter->since + checks[stage].delay > poll->now)
             break;
         taken++;
-        if (invalid(waiter)) {
+        if (invalid(poll, waiter)) {
             ea_waiter_wake(waiter, EA_WAKE_CLOSED, 0);
             continue;
         }
@@ -337,7 +345,7 @@ static int check_batch(struct ea_poll *poll, int stage) {
         fds[count] = (struct pollfd){.fd = waiter->fd->fd, .events = (short)waiter->events};
         generations[count++] = waiter->fd->generation;
     }
-    if (count == 0 || poll_now(fds, count) <= 0)
+    if (count == 0 || ea_poll_now(fds, count) <= 0)
         return taken;
     for (nfds_t i = 0; i < count; i++) {
         if (!fds[i].revents)

@@ -3,6 +3,7 @@
 #define EA_POLL_INTERNAL_H
 
 #include <eagain/poll.h>
+#include <poll.h>
 
 /* What one wait may ask for. */
 #define EA_EVENTS_ASKED (EA_READABLE | EA_PRIORITY | EA_WRITABLE)
@@ -18,9 +19,9 @@ static inline uint32_t ea_fd_wanted(const struct ea_fd *fd) {
 /* What poll_event.events holds for a number that turned out not to be open (POLLNVAL). */
 #define EA_EVENT_INVALID UINT32_MAX
 
-static inline uint32_t ea_generation_after(uint32_t generation) {
-    return generation == UINT32_MAX ? 1 : generation + 1;
-}
+/* poll(2) that does not wait, for any count (poll(2) itself takes at most RLIMIT_NOFILE). As many as
+ * are ready, or -1. */
+int ea_poll_now(struct pollfd *fds, nfds_t count);
 
 /* Moves every link of from to the empty head to. */
 static inline void ea_link_splice(struct ea_link *to, struct ea_link *from) {

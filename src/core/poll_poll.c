@@ -114,19 +114,28 @@ static void poll_prepare(struct ea_poll *poll, bool will_sleep) {
             add(set, EA_CONTAINER(l, struct ea_waiter, parked));
 }
 
-static int wait_events(struct poll_set *set, int64_t timeout) {
-    if (set->partial && (timeout < 0 || timeout > 1000000))
-        timeout = 1000000;
+static int wait_fds(struct pollfd *fds, size_t count, int64_t timeout) {
 #ifdef EA_HAVE_PPOLL
     struct timespec span = {.tv_sec = (time_t)(timeout / 1000000000),
                             .tv_nsec = (long)(timeout % 1000000000)};
-    return ppoll(set->fds, (nfds_t)set->count, timeout < 0 ? NULL : &span, NULL);
+    return ppoll(fds, (nfds_t)count, timeout < 0 ? NULL : &span, NULL);
 #else
     int64_t ms = timeout <= 0 ? timeout : timeout / 1000000 + (timeout % 1000000 != 0);
     if (ms > INT32_MAX)
         ms = INT32_MAX;
-    return poll(set->fds, (nfds_t)set->count, (int)ms);
+    return poll(fds, (nfds_t)count, (int)ms);
 #endif
+}
+
+/* What cannot be waited for is asked for every millisecond: the set is incomplete for want of memory,
+ * or larger than poll(2) takes (RLIMIT_NOFILE was lowered). */
+static int wait_events(struct poll_set *set, int64_t timeout) {
+    int64_t brief = timeout < 0 || timeout > 1000000 ? 1000000 : timeout;
+    int rc = wait_fds(set->fds, set->count, set->partial ? brief : timeout);
+    if (rc >= 0 || errno != EINVAL || set->count < 2)
+        return rc;
+    rc = ea_poll_now(set->fds, (nfds_t)set->count);
+    return rc != 0 ? rc : wait_fds(set->fds, 1, brief);
 }
 
 static int poll_enter(struct ea_poll *poll, int64_t timeout) {

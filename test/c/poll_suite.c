@@ -390,6 +390,43 @@ static void left_unread(void **state) {
     close_pair(pair);
 }
 
+/* poll(2) refuses a set that is larger than RLIMIT_NOFILE: the re-checks (and the poll backend) must
+ * go on, and not spin. */
+static void more_sleepers_than_the_descriptor_limit(void **state) {
+    (void)state;
+    enum { PAIRS = 40 };
+    static struct sleeper s[PAIRS];
+    int pair[PAIRS][2], other[2];
+    struct rlimit old, few;
+    pair_of(other);
+    for (int i = 0; i < PAIRS; i++) {
+        pair_of(pair[i]);
+        init(&s[i]);
+        park_plain(&s[i], pair[i][0], EA_READABLE);
+    }
+    int exchanged = 30; /* which only a re-check finds out about */
+    test_ok(dup2(other[0], pair[exchanged][0]));
+    test_ok(getrlimit(RLIMIT_NOFILE, &old));
+    few = old;
+    few.rlim_cur = 7;
+    test_ok(setrlimit(RLIMIT_NOFILE, &few));
+    uint64_t turns = idle_turns(300 * MS);
+    for (int i = 0; i < PAIRS; i += 13) {
+        put(pair[i][1]);
+        await_ready(&s[i], EA_READABLE);
+    }
+    put(other[1]);
+    await_ready(&s[exchanged], EA_READABLE);
+    test_ok(setrlimit(RLIMIT_NOFILE, &old));
+    assert_in_range(turns, 1, 1000);
+    for (int i = 0; i < PAIRS; i++) {
+        if (ea_waiter_parked(&s[i].waiter))
+            ea_waiter_wake(&s[i].waiter, EA_WAKE_CANCEL, 0);
+        close_pair(pair[i]);
+    }
+    close_pair(other);
+}
+
 static void read_until_dry(void **state) {
     (void)state;
     struct sleeper s;
@@ -1385,6 +1422,7 @@ int main(int argc, char **argv) {
         TURNS(both_directions),
         TURNS(several_waiters),
         TURNS(left_unread),
+        TURNS(more_sleepers_than_the_descriptor_limit),
         TURNS(read_until_dry),
         TURNS(ready_for_nobody),
         TURNS(saw_dry),

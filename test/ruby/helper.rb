@@ -198,32 +198,35 @@ module Support
     skip "strace may not trace here" unless system("strace", "-o", File::NULL, "true", err: File::NULL)
 
     log = Tempfile.new("strace")
-    prelude = <<~RUBY
+    prelude = <<~'RUBY'
       def checks = Fiber.scheduler.respond_to?(:stats) ? Fiber.scheduler.stats[:checks] : 0
       def mark
-        $checks ||= checks
+        clock = Process.clock_gettime(Process::CLOCK_MONOTONIC, :float_millisecond)
         Process.getpgid(0)
-        at_exit { print $checked } unless $checked
-        $checked = checks - $checks
+        return $first = [checks, clock] unless $first
+
+        region = "#{checks - $first[0]} #{(clock - $first[1]).ceil}"
+        at_exit { print region }
       end
     RUBY
     lib = PEER ? ["-r#{PEER}"] : ["-I#{LIB}", "-reagain"]
     out, err, status = run_command(env, "strace", "-f", "-s", "64", "-o", log.path, RUBY, "-W:no-experimental",
                                  *lib, "-e", prelude + script, timeout: PATIENCE * 2)
     assert status.success?, "#{status}\n#{err}"
-    Trace.new(File.readlines(log.path), Integer(out))
+    Trace.new(File.readlines(log.path), *out.split.map { |word| Integer(word) })
   ensure
     log&.close!
   end
 
   # The system calls between two marks: of the thread that made the marks, and of the others.
   class Trace
-    attr_reader :lines, :others
+    attr_reader :lines, :others, :ms
 
-    # checks: how many sleepers the scheduler looked at again in the region, which it does now and
+    # ms: how long the region took. checks: how many sleepers the scheduler looked at again in the region, which it does now and
     # then in case that a descriptor was exchanged behind its back. poll(2) is for that, and only that.
-    def initialize(log, checks)
+    def initialize(log, checks, ms)
       @checks = checks
+      @ms = ms
       marks = log.each_index.select { |i| log[i].match?(/\A\d+ +getpgid\(0/) }
       raise "expected two marks, found #{marks.size}" unless marks.size == 2
 

@@ -124,6 +124,27 @@ class SchedulerTest < EagainTest
     end
   end
 
+  # Whoever pushed has gone on by the time that Ruby refuses: nobody else may be hit by it.
+  def test_push_of_a_fiber_that_another_thread_made
+    made = Queue.new
+    started = false
+    maker = Thread.new { made << Fiber.new(blocking: false) { started = true }; sleep }
+    slept = nil
+    _, err = capture_io do
+      schedule do
+        sleeper = task { sleep 0.01; :slept }
+        Fiber.scheduler.push(made.pop)
+        await("the sleeper") { sleeper.done? }
+        slept = sleeper.value
+      end
+    end
+    assert_equal :slept, slept
+    refute started
+    assert_match(/warning: a fiber that was pushed cannot run here: .*across threads/, err)
+  ensure
+    maker.kill.join
+  end
+
   def test_yield_lets_the_others_run
     order = []
     schedule do
