@@ -37,34 +37,13 @@ have_header("ruby/io/buffer.h")
 
 # What this Ruby can do. Never compare versions: a feature is there or it is not.
 {
-  "ruby.h" => %w[
-    rb_ext_ractor_safe rb_fiber_new_storage rb_fiber_raise rb_fiber_transfer rb_gc_mark_movable
-    rb_process_status_wait
-  ],
-  "ruby/io.h" => %w[
-    rb_io_descriptor rb_io_path rb_io_timeout rb_io_closed_p rb_io_mode rb_io_get_write_io
-  ],
-  "ruby/thread.h" => %w[rb_thread_call_without_gvl rb_nogvl],
-  "ruby/fiber/scheduler.h" => %w[
-    rb_fiber_scheduler_blocking_operation_cancel
-    rb_fiber_scheduler_blocking_operation_execute
-    rb_fiber_scheduler_blocking_operation_extract
-    rb_fiber_scheduler_blocking_operation_wait
-    rb_fiber_scheduler_current_for_threadptr
-    rb_fiber_scheduler_fiber_interrupt
-    rb_fiber_scheduler_yield
-  ],
-  "ruby/io/buffer.h" => %w[
-    rb_io_buffer_free_locked rb_io_buffer_get_bytes_for_reading rb_io_buffer_get_bytes_for_writing
-    rb_io_buffer_lock rb_io_buffer_new rb_io_buffer_type_allocate rb_io_buffer_type_for rb_io_buffer_unlock
-  ],
+  "ruby.h" => %w[rb_ext_ractor_safe rb_process_status_wait],
+  "ruby/io.h" => %w[rb_io_buffered_read_p rb_io_descriptor rb_io_timeout],
+  "ruby/fiber/scheduler.h" => %w[rb_fiber_scheduler_blocking_operation_extract],
 }.each do |header, functions|
   functions.each { |function| have_func(function, header) } if have_header(header)
 end
 have_struct_member("rb_io_t", "fd", "ruby/io.h") # hidden one day
-have_const("RUBY_FIBER_SCHEDULER_VERSION", "ruby/fiber/scheduler.h")
-have_const("RB_NOGVL_OFFLOAD_SAFE", "ruby/thread.h")
-
 # What this system can do. cmake/Features.cmake asks the same questions under the same names.
 {
   "accept4" => "sys/socket.h",

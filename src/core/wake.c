@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 /* -DEA_WAKE_PIPE: the portable way, also where there is an eventfd. */
-#if defined(__linux__) && !defined(EA_WAKE_PIPE)
+#if defined(EA_HAVE_EVENTFD) && !defined(EA_WAKE_PIPE)
 #define EA_WAKE_EVENTFD 1
 #include <sys/eventfd.h>
 #else
@@ -75,6 +75,21 @@ static void settle(struct ea_wake *wake) {
     wake->owed -= writes < wake->owed ? writes : wake->owed;
 }
 
+#if !EA_WAKE_EVENTFD
+static int make_pipe(int fds[2]) {
+#if defined(EA_HAVE_PIPE2) && !defined(EA_WAKE_PIPE)
+    return pipe2(fds, O_CLOEXEC | O_NONBLOCK);
+#else
+    if (pipe(fds) < 0)
+        return -1;
+    for (int i = 0; i < 2; i++) /* of a new pipe these cannot fail */
+        if (fcntl(fds[i], F_SETFD, FD_CLOEXEC) < 0 || fcntl(fds[i], F_SETFL, O_NONBLOCK) < 0)
+            return -1;
+    return 0;
+#endif
+}
+#endif
+
 int ea_wake_init(struct ea_wake *wake) {
     atomic_init(&wake->inbox, NULL);
     wake->asleep = false;
@@ -87,7 +102,7 @@ int ea_wake_init(struct ea_wake *wake) {
     wake->read_fd = wake->write_fd = fd;
 #else
     int fds[2];
-    if (pipe2(fds, O_CLOEXEC | O_NONBLOCK) < 0)
+    if (make_pipe(fds) < 0)
         return -errno;
     wake->read_fd = fds[0];
     wake->write_fd = fds[1];
