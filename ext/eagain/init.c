@@ -1,4 +1,5 @@
 /* The extension's entry point, and what it tells of itself. */
+#include "calls.h"
 #include "scheduler.h"
 
 void Init_eagain(void);
@@ -21,4 +22,14 @@ RUBY_FUNC_EXPORTED void Init_eagain(void) {
     ea_init_select(klass);
     ea_init_blocking(klass);
     ea_init_script(module);
+    ea_init_descriptor();
+    ea_init_memory(module);
+    ea_init_wait(module);
+    ea_init_try_stream(module);
+    ea_init_try_socket(module);
+    ea_init_try_message(module);
+    ea_init_try_accept(module);
+    ea_init_try_file(module);
+    ea_init_nonblock(module);
+    ea_init_api(module);
 }

@@ -312,6 +312,11 @@ ea_result ea_try_readv(struct ea_fd *fd, const struct iovec *iov, int iovcnt) {
 }
 
 ea_result ea_try_read(struct ea_fd *fd, void *buf, size_t len) {
+    if (EA_LIKELY(fd->known & EA_FD_IS_SOCKET) && EA_LIKELY(len > 0 && len <= SSIZE_MAX)) {
+        ea_result r = ea_try_recv(fd, buf, len, 0);
+        if (EA_LIKELY(r != -ENOTSOCK))
+            return r;
+    }
     return ea_try_readv(fd, &(struct iovec){buf, len}, 1);
 }
 

@@ -1,0 +1,59 @@
+/* The try calls, for the files that build on them (nonblock.c, kgio.c, api.c). Each is one attempt; it
+ * never waits and never lets go of the GVL. Arguments are as the Ruby method of that name takes them
+ * (nil: not given). The answers, too: what was read, a count, a new object; nil at the end of file;
+ * :wait_readable or :wait_writable; any other error raises its Errno. */
+#ifndef EA_RB_CALLS_H
+#define EA_RB_CALLS_H
+
+#include "descriptor.h"
+
+/* try_stream.c */
+VALUE ea_tryread(VALUE io, VALUE maxlen, VALUE buffer);
+VALUE ea_tryreadv(VALUE io, VALUE maxlens, VALUE buffers);
+VALUE ea_trypeek(VALUE io, VALUE maxlen, VALUE buffer);
+VALUE ea_trywrite(VALUE io, VALUE string);
+VALUE ea_trywritev(VALUE io, VALUE strings);
+
+/* try_socket.c */
+VALUE ea_tryrecv(VALUE socket, VALUE maxlen, VALUE flags, VALUE buffer);
+VALUE ea_tryrecvfrom(VALUE socket, VALUE maxlen, VALUE flags, VALUE buffer);
+VALUE ea_trysend(VALUE socket, VALUE string, VALUE flags, VALUE dest);
+
+/* try_message.c */
+VALUE ea_tryrecvmsg(VALUE socket, VALUE maxlen, VALUE flags, VALUE maxcontrol, bool scm_rights);
+/* controls: an Array. */
+VALUE ea_trysendmsg(VALUE socket, VALUE message, VALUE flags, VALUE dest, VALUE controls);
+
+/* try_accept.c. klass nil: as the server's class has it. *address (may be NULL) becomes the peer's
+ * sockaddr, a frozen binary String. */
+VALUE ea_tryaccept(VALUE server, VALUE klass, VALUE *address);
+VALUE ea_tryconnect(VALUE socket, VALUE address);
+/* A new IO of a BasicSocket class (or a subclass) for a number that is ours: as klass.for_fd, without a
+ * system call. Closes the number if it raises. */
+VALUE ea_socket_new(VALUE klass, int number);
+
+/* memory.c: what a socket is and where it leads, kept with the IO object. */
+int ea_socket_family(VALUE socket);   /* AF_*; -1 and no exception when it cannot be had */
+int ea_socket_type(VALUE socket);     /* SOCK_* */
+int ea_socket_protocol(VALUE socket); /* IPPROTO_* */
+VALUE ea_socket_peer(VALUE socket);   /* the sockaddr, a frozen String; Errno as getpeername(2) */
+VALUE ea_socket_local(VALUE socket);  /* the same of getsockname(2) */
+void ea_socket_remember_peer(VALUE socket, VALUE sockaddr);
+
+/* wait.c. Waits until one of the events (EA_READABLE...) is there, through the fiber scheduler if there
+ * is one, else in this thread, without the GVL. deadline: EA_TIME_NEVER or as ea_now(). Returns the
+ * events that are ready, 0 when the deadline passed. IOError when the IO is closed meanwhile. To be
+ * called after a would-block. */
+unsigned ea_wait(VALUE io, unsigned events, int64_t deadline);
+
+void ea_init_try_stream(VALUE module);
+void ea_init_try_socket(VALUE module);
+void ea_init_try_message(VALUE module);
+void ea_init_try_accept(VALUE module);
+void ea_init_try_file(VALUE module);
+void ea_init_memory(VALUE module);
+void ea_init_wait(VALUE module);
+void ea_init_nonblock(VALUE module);
+void ea_init_api(VALUE module);
+
+#endif

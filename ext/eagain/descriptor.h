@@ -1,0 +1,90 @@
+/* What the calls on an IO that need no scheduler share: the number behind it and what is known of that,
+ * Ruby's own buffers, and the answers.
+ *
+ * Facts are kept by number, for the whole process. They are first guesses (try.h): a wrong one, after
+ * the number changed hands, costs a system call and is put right, whoever exchanged it. So nobody has
+ * to be told of a close, and threads and Ractors may read and write them at any time. What cannot put
+ * itself right that way (addresses, the blocking mode) is kept with the IO object.
+ *
+ * Everything here runs with the GVL, and nothing here lets go of it or waits. */
+#ifndef EA_RB_DESCRIPTOR_H
+#define EA_RB_DESCRIPTOR_H
+
+#include <ruby.h>
+#include <ruby/io.h>
+
+#include <eagain.h>
+
+#include <stdatomic.h>
+
+/* The facts that are guesses. */
+#define EA_FACTS                                                                                   \
+    (EA_FD_IS_SOCKET | EA_FD_NOT_SOCKET | EA_FD_NOWAIT | EA_FD_NO_NOWAIT | EA_FD_ALWAYS_READY |    \
+     EA_FD_NO_NOWAIT_WRITE)
+/* Of numbers from here on nothing is remembered. */
+#define EA_FACTS_MAX (1 << 20)
+
+extern _Atomic uint8_t ea_facts[EA_FACTS_MAX];
+
+/* The number and its facts, for one call: on the caller's stack, between ea_known_begin() and
+ * ea_known_end(). Only try.h may have `fd`: its other fields are not there. */
+struct ea_known {
+    struct ea_fd fd;
+    uint32_t before;
+};
+
+/* :wait_readable and :wait_writable. */
+extern VALUE ea_sym_wait_readable, ea_sym_wait_writable;
+
+/* Is it a BasicSocket? False as long as the class was not loaded. */
+bool ea_is_socket(VALUE io);
+
+static inline void ea_known_begin(struct ea_known *known, VALUE io, int number) {
+    known->fd.fd = number;
+    known->fd.known = known->before =
+        RB_LIKELY(number < EA_FACTS_MAX)
+            ? atomic_load_explicit(&ea_facts[number], memory_order_relaxed)
+            : 0;
+    if (RB_UNLIKELY(known->before == 0))
+        known->fd.known = ea_is_socket(io) ? EA_FD_IS_SOCKET : EA_FD_NOT_SOCKET;
+}
+
+/* Remembers what the try calls learnt. */
+static inline void ea_known_end(const struct ea_known *known) {
+    if (RB_UNLIKELY(known->fd.known != known->before) && known->fd.fd < EA_FACTS_MAX)
+        atomic_store_explicit(&ea_facts[known->fd.fd], (uint8_t)(known->fd.known & EA_FACTS),
+                              memory_order_relaxed);
+}
+
+/* The T_FILE behind an object that has #to_io; TypeError as Ruby's own methods. */
+static inline VALUE ea_to_io(VALUE object) {
+    return RB_LIKELY(RB_TYPE_P(object, T_FILE)) ? object : rb_io_get_io(object);
+}
+
+/* Checks what IO#read_nonblock would (IOError: closed, not opened for reading, characters were pushed
+ * back), and flushes what Ruby has buffered for writing: 0, or EA_WAIT_WRITABLE when that could not be
+ * done at once. Raises Errno. After 0, known has begun. */
+ea_result ea_io_begin_read(VALUE io, struct ea_known *known);
+
+/* The same for writing. *io becomes the IO that is written to (the other half of a popen, say). */
+ea_result ea_io_begin_write(VALUE *io, struct ea_known *known);
+
+/* Begins known for a BasicSocket; TypeError if it is none, IOError when it is closed. Looks at no
+ * buffers. */
+void ea_socket_begin(VALUE socket, struct ea_known *known);
+
+/* How many bytes Ruby has read ahead. After ea_io_begin_read(), as the next two. */
+size_t ea_io_buffered(VALUE io);
+/* Moves at most len of them to `to`, and says how many. */
+size_t ea_io_take_buffered(VALUE io, char *to, size_t len);
+/* Copies at most len of them, and leaves them. */
+size_t ea_io_peek_buffered(VALUE io, char *to, size_t len);
+
+/* The symbol of a would-block; of an error, raises Errno with the IO's path, if it has one, as Ruby's
+ * own methods do. r is neither a count nor EA_EOF. */
+VALUE ea_io_answer(VALUE io, ea_result r);
+NORETURN(void ea_io_fail(VALUE io, int error));
+
+void ea_init_descriptor(void);
+
+#endif
