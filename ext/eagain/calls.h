@@ -45,6 +45,14 @@ void ea_socket_remember_peer(VALUE socket, VALUE sockaddr);
  * events that are ready, 0 when the deadline passed. IOError when the IO is closed meanwhile. To be
  * called after a would-block. */
 unsigned ea_wait(VALUE io, unsigned events, int64_t deadline);
+/* The deadline that a timeout: in seconds means; nil: EA_TIME_NEVER. ArgumentError, TypeError as sleep. */
+int64_t ea_deadline_of(VALUE timeout);
+/* After the would-block `blocked`: waits until it is worth another try. EA_TIME_NEVER: as long as
+ * IO#timeout says. Eagain::TimeoutError when the time is over, with the count of bytes written so far. */
+void ea_wait_again(VALUE io, ea_result blocked, int64_t deadline, size_t written);
+/* Lets other fibers run, if this one has done I/O without a wait for long. To be called before an
+ * attempt, and not after it, since it may raise. */
+void ea_wait_account(void);
 
 void ea_init_try_stream(VALUE module);
 void ea_init_try_socket(VALUE module);
