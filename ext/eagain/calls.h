@@ -14,10 +14,19 @@ VALUE ea_trypeek(VALUE io, VALUE maxlen, VALUE buffer);
 VALUE ea_trywrite(VALUE io, VALUE string);
 VALUE ea_trywritev(VALUE io, VALUE strings);
 
-/* try_socket.c */
+/* try_socket.c. At the end of file the buffer is as before, whereas the Ruby methods empty it. */
 VALUE ea_tryrecv(VALUE socket, VALUE maxlen, VALUE flags, VALUE buffer);
 VALUE ea_tryrecvfrom(VALUE socket, VALUE maxlen, VALUE flags, VALUE buffer);
 VALUE ea_trysend(VALUE socket, VALUE string, VALUE flags, VALUE dest);
+/* The Addrinfo that Ruby's own methods give with what came from this address (len 0: none). */
+VALUE ea_socket_addrinfo(VALUE socket, const struct sockaddr *address, socklen_t len);
+/* An address for sendto(2) as Ruby takes it, an Addrinfo or a String (to_str): the String. */
+VALUE ea_to_sockaddr(VALUE address);
+/* The symbol of a would-block; of an error, raises Errno with the name of the call, as Ruby's methods
+ * of sockets do. r is neither a count nor EA_EOF. */
+VALUE ea_socket_answer(ea_result r, const char *call);
+/* Socket, Addrinfo, ...: a constant of the socket library, which is loaded. */
+VALUE ea_socket_constant(VALUE under, const char *name);
 
 /* try_message.c */
 VALUE ea_tryrecvmsg(VALUE socket, VALUE maxlen, VALUE flags, VALUE maxcontrol, bool scm_rights);
