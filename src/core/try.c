@@ -34,11 +34,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* EA_TRY_PORTABLE builds what a system without Linux's calls gets, for the tests. */
-#if defined(EA_HAVE_PREADV2) && defined(RWF_NOWAIT) && !defined(EA_TRY_PORTABLE)
-#define HAVE_NOWAIT 1
-#endif
-
 #ifndef IOV_MAX
 #define IOV_MAX 1024
 #endif
@@ -302,6 +297,97 @@ static ea_result read_nothing(const struct ea_fd *fd) {
     return r < 0 ? outcome(r, 0) : 0;
 }
 
+/* --- The usual case of read and write: what the descriptor is was learnt before, and is right. One
+ * call, and nothing to learn from its answer. What else the answer may mean is for the long way, which
+ * asks again, if nothing was done: UNUSUAL. */
+
+#define NOINLINE __attribute__((noinline))
+#define UNUSUAL ((ea_result)-0x10004)
+
+#if defined(HAVE_DONTWAIT) || defined(HAVE_NOWAIT)
+/* What -error means. refused: the error that says that the fact is wrong. */
+static inline ea_result usual_error(ssize_t error, int refused, ea_result wait) {
+    if (EA_LIKELY(error == -EAGAIN))
+        return wait;
+    if (error == -EINTR || error == -refused || error == -EPERM || error == -ENOSYS)
+        return UNUSUAL;
+    return error;
+}
+#endif
+
+#ifdef HAVE_NOWAIT
+/* Is it one that RWF_NOWAIT serves, as far as we know? no: the fact that says it does not. */
+static inline bool serves_nowait(const struct ea_fd *fd, uint32_t no) {
+    const uint32_t facts =
+        EA_FD_NOT_SOCKET | EA_FD_NOWAIT | EA_FD_ALWAYS_READY | EA_FD_REGULAR | no;
+    return (fd->known & facts) == (EA_FD_NOT_SOCKET | EA_FD_NOWAIT);
+}
+
+static ea_result usual_read_nowait(struct ea_fd *fd, void *buf, size_t len) {
+    struct iovec iov = {.iov_base = buf, .iov_len = len};
+    ssize_t r = ea_call_preadv(fd->fd, &iov, 1);
+    if (r > 0)
+        return r;
+    return r == 0 ? empty_read(fd, -1) : usual_error(r, EOPNOTSUPP, EA_WAIT_READABLE);
+}
+
+static ea_result usual_write_nowait(struct ea_fd *fd, const void *buf, size_t len) {
+    struct iovec iov = {.iov_base = (void *)buf, .iov_len = len};
+    ssize_t r = ea_call_pwritev(fd->fd, &iov, 1);
+    return EA_LIKELY(r >= 0) ? r : usual_error(r, EOPNOTSUPP, EA_WAIT_WRITABLE);
+}
+#endif
+
+static inline ea_result usual_read(struct ea_fd *fd, void *buf, size_t len) {
+#ifdef HAVE_DONTWAIT
+    if (EA_LIKELY(fd->known & EA_FD_IS_SOCKET)) {
+        ssize_t r = ea_call_recv(fd->fd, buf, len);
+        if (r > 0)
+            return r;
+        return r == 0 ? ea_try_empty_receive(fd) : usual_error(r, ENOTSOCK, EA_WAIT_READABLE);
+    }
+#endif
+#ifdef HAVE_NOWAIT
+    if (EA_LIKELY(serves_nowait(fd, EA_FD_NO_NOWAIT)))
+        return usual_read_nowait(fd, buf, len);
+#endif
+    (void)fd;
+    (void)buf;
+    (void)len;
+    return UNUSUAL;
+}
+
+static inline ea_result usual_write(struct ea_fd *fd, const void *buf, size_t len) {
+#ifdef HAVE_DONTWAIT
+    if (EA_LIKELY(fd->known & EA_FD_IS_SOCKET)) {
+        ssize_t r = ea_call_send(fd->fd, buf, len);
+        return EA_LIKELY(r >= 0) ? r : usual_error(r, ENOTSOCK, EA_WAIT_WRITABLE);
+    }
+#endif
+#ifdef HAVE_NOWAIT
+    if (EA_LIKELY(serves_nowait(fd, EA_FD_NO_NOWAIT_WRITE)))
+        return usual_write_nowait(fd, buf, len);
+#endif
+    (void)fd;
+    (void)buf;
+    (void)len;
+    return UNUSUAL;
+}
+
+/* Apart, so that the usual case does not save registers for it. */
+NOINLINE static ea_result read_unusual(struct ea_fd *fd, void *buf, size_t len) {
+    return ea_try_readv(fd, &(struct iovec){buf, len}, 1);
+}
+
+NOINLINE static ea_result write_unusual(struct ea_fd *fd, const void *buf, size_t len) {
+    struct iovec iov = {.iov_base = (void *)buf, .iov_len = len};
+    if (EA_LIKELY(len > 0))
+        return ea_try_writev(fd, &iov, 1);
+    /* write(2) of nothing is an empty datagram on sockets that have them. */
+    ea_result r = ea_try_send(fd, buf, 0, 0);
+    return r == -ENOTSOCK ? ea_try_writev(fd, &iov, 1) : r;
+}
+
 ea_result ea_try_readv(struct ea_fd *fd, const struct iovec *iov, int iovcnt) {
     if (EA_UNLIKELY(iovcnt < 0 || iovcnt > IOV_MAX))
         return -EINVAL;
@@ -312,12 +398,12 @@ ea_result ea_try_readv(struct ea_fd *fd, const struct iovec *iov, int iovcnt) {
 }
 
 ea_result ea_try_read(struct ea_fd *fd, void *buf, size_t len) {
-    if (EA_LIKELY(fd->known & EA_FD_IS_SOCKET) && EA_LIKELY(len > 0 && len <= SSIZE_MAX)) {
-        ea_result r = ea_try_recv(fd, buf, len, 0);
-        if (EA_LIKELY(r != -ENOTSOCK))
+    if (EA_LIKELY(len - 1 < SSIZE_MAX)) { /* 1..SSIZE_MAX */
+        ea_result r = usual_read(fd, buf, len);
+        if (EA_LIKELY(r != UNUSUAL))
             return r;
     }
-    return ea_try_readv(fd, &(struct iovec){buf, len}, 1);
+    return read_unusual(fd, buf, len);
 }
 
 ea_result ea_try_writev(struct ea_fd *fd, const struct iovec *iov, int iovcnt) {
@@ -333,12 +419,12 @@ ea_result ea_try_writev(struct ea_fd *fd, const struct iovec *iov, int iovcnt) {
 }
 
 ea_result ea_try_write(struct ea_fd *fd, const void *buf, size_t len) {
-    struct iovec iov = {.iov_base = (void *)buf, .iov_len = len};
-    if (EA_LIKELY(len > 0))
-        return ea_try_writev(fd, &iov, 1);
-    /* write(2) of nothing is an empty datagram on sockets that have them. */
-    ea_result r = ea_try_send(fd, buf, 0, 0);
-    return r == -ENOTSOCK ? ea_try_writev(fd, &iov, 1) : r;
+    if (EA_LIKELY(len - 1 < SSIZE_MAX)) { /* 1..SSIZE_MAX */
+        ea_result r = usual_write(fd, buf, len);
+        if (EA_LIKELY(r != UNUSUAL))
+            return r;
+    }
+    return write_unusual(fd, buf, len);
 }
 
 static ea_result transfer_at(struct ea_fd *fd, const struct transfer *t, off_t offset) {

@@ -7,6 +7,18 @@
 #include <errno.h>
 #include <limits.h>
 #include <poll.h>
+#include <unistd.h>
+#ifdef __linux__
+#include <sys/syscall.h>
+#endif
+
+/* EA_TRY_PORTABLE builds what a system without Linux's calls gets, for the tests. */
+#if defined(EA_HAVE_PREADV2) && defined(RWF_NOWAIT) && !defined(EA_TRY_PORTABLE)
+#define HAVE_NOWAIT 1
+#endif
+#if defined(MSG_DONTWAIT) && !defined(EA_TRY_PORTABLE)
+#define HAVE_DONTWAIT 1
+#endif
 
 /* The outcome of a call that returned r; wait is what EAGAIN means. */
 static inline ea_result outcome(ssize_t r, ea_result wait) {
@@ -22,6 +34,86 @@ static inline ea_result outcome(ssize_t r, ea_result wait) {
     do                                                                                             \
         (r) = (call);                                                                              \
     while (EA_UNLIKELY((r) < 0 && errno == EINTR))
+
+/* --- The calls of the usual case: a count, or -errno.
+ *
+ * libc's own are cancellation points, for which they prepare in any process that has threads; that
+ * takes as many instructions as all of ours, for a call that never sleeps. Sanitizers want to see
+ * libc's. */
+
+#if defined(__has_feature)
+#define HAS_FEATURE(name) __has_feature(name)
+#else
+#define HAS_FEATURE(name) 0
+#endif
+#if defined(__linux__) && defined(__LP64__) && !defined(__SANITIZE_ADDRESS__) &&                   \
+    !defined(__SANITIZE_THREAD__) && !HAS_FEATURE(address_sanitizer) &&                            \
+    !HAS_FEATURE(thread_sanitizer) && !HAS_FEATURE(memory_sanitizer)
+#if defined(__x86_64__)
+#define DIRECT_CALLS 1
+static inline long direct_call(long number, long a, const void *b, long c, long d, long e, long f) {
+    register long r10 __asm__("r10") = d;
+    register long r8 __asm__("r8") = e;
+    register long r9 __asm__("r9") = f;
+    long result;
+    __asm__ volatile("syscall"
+                     : "=a"(result)
+                     : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
+                     : "rcx", "r11", "memory");
+    return result;
+}
+#elif defined(__aarch64__)
+#define DIRECT_CALLS 1
+static inline long direct_call(long number, long a, const void *b, long c, long d, long e, long f) {
+    register long x8 __asm__("x8") = number;
+    register long x0 __asm__("x0") = a;
+    register const void *x1 __asm__("x1") = b;
+    register long x2 __asm__("x2") = c;
+    register long x3 __asm__("x3") = d;
+    register long x4 __asm__("x4") = e;
+    register long x5 __asm__("x5") = f;
+    __asm__ volatile("svc 0"
+                     : "+r"(x0)
+                     : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4), "r"(x5)
+                     : "memory", "cc");
+    return x0;
+}
+#endif
+#endif
+
+#ifdef DIRECT_CALLS
+#define CALL(name, direct, libc) ((ssize_t)direct_call direct)
+#else
+static inline ssize_t or_error(ssize_t r) {
+    return EA_LIKELY(r >= 0) ? r : -errno;
+}
+#define CALL(name, direct, libc) or_error(name libc)
+#endif
+
+#ifdef HAVE_DONTWAIT
+static inline ssize_t ea_call_recv(int fd, void *buf, size_t len) {
+    return CALL(recv, (SYS_recvfrom, fd, buf, (long)len, MSG_DONTWAIT, 0, 0),
+                (fd, buf, len, MSG_DONTWAIT));
+}
+
+static inline ssize_t ea_call_send(int fd, const void *buf, size_t len) {
+    return CALL(send, (SYS_sendto, fd, buf, (long)len, MSG_DONTWAIT, 0, 0),
+                (fd, buf, len, MSG_DONTWAIT));
+}
+#endif
+
+#ifdef HAVE_NOWAIT
+/* Where the file stands: an offset of -1, in both its halves. */
+static inline ssize_t ea_call_preadv(int fd, const struct iovec *iov, int iovcnt) {
+    return CALL(preadv2, (SYS_preadv2, fd, iov, iovcnt, -1, -1, RWF_NOWAIT),
+                (fd, iov, iovcnt, -1, RWF_NOWAIT));
+}
+
+static inline ssize_t ea_call_pwritev(int fd, const struct iovec *iov, int iovcnt) {
+    return CALL(pwritev2, (SYS_pwritev2, fd, iov, iovcnt, -1, -1, RWF_NOWAIT),
+                (fd, iov, iovcnt, -1, RWF_NOWAIT));
+}
+#endif
 
 /* --- Facts. */
 

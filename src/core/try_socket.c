@@ -24,8 +24,7 @@
 #if defined(EA_HAVE_ACCEPT4) && !defined(EA_TRY_PORTABLE)
 #define HAVE_ACCEPT4 1
 #endif
-#if defined(MSG_DONTWAIT) && !defined(EA_TRY_PORTABLE)
-#define HAVE_DONTWAIT 1
+#ifdef HAVE_DONTWAIT
 #define DONTWAIT MSG_DONTWAIT
 #else
 #define DONTWAIT 0
