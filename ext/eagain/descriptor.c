@@ -2,17 +2,21 @@
 #include "descriptor.h"
 
 #include <errno.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
-_Atomic uint8_t ea_facts[EA_FACTS_MAX];
+_Atomic uint16_t ea_facts[EA_FACTS_MAX];
 VALUE ea_sym_wait_readable, ea_sym_wait_writable;
 
 static VALUE basic_socket; /* the class, once it exists; Qfalse until then */
 
 bool ea_is_socket(VALUE io) {
     if (RB_UNLIKELY(!basic_socket)) {
-        if (!rb_const_defined(rb_cObject, rb_intern("BasicSocket")))
+        ID name = rb_intern("BasicSocket");
+        /* To load it would run the program's code. */
+        if (!rb_const_defined(rb_cObject, name) || RTEST(rb_autoload_p(rb_cObject, name)))
             return false;
-        basic_socket = rb_const_get(rb_cObject, rb_intern("BasicSocket"));
+        basic_socket = rb_const_get(rb_cObject, name);
     }
     return RTEST(rb_obj_is_kind_of(io, basic_socket));
 }
@@ -25,17 +29,55 @@ VALUE ea_io_answer(VALUE io, ea_result r) {
     ea_io_fail(io, ea_errno(r));
 }
 
-/* --- Ruby's own buffers. */
-
-#ifdef HAVE_RB_IO_T_FD
-
 void ea_io_fail(VALUE io, int error) {
     const rb_io_t *fptr = RFILE(io)->fptr;
     rb_syserr_fail_str(error, fptr ? fptr->pathv : Qnil);
 }
 
+void ea_io_fail_in(VALUE io, int error, const char *function) {
+    const rb_io_t *fptr = RFILE(io)->fptr;
+    VALUE arguments[] = {fptr && fptr->pathv ? fptr->pathv : Qnil, INT2FIX(error),
+                         rb_str_new_cstr(function)};
+    rb_exc_raise(rb_class_new_instance(3, arguments, rb_eSystemCallError));
+}
+
+/* --- Files on a disk.
+ *
+ * They are never ready later: RWF_NOWAIT says "would block" of what is not in the page cache, and
+ * poll(2) says "ready" all the same. */
+
+/* A fact that is wrong, after the number went to such a file without a word to us, sends the caller
+ * through a wait that ends at once, and back; meanwhile the kernel, which was asked, reads ahead. */
+bool ea_known_ask_waits(struct ea_known *known) {
+    struct stat st;
+    if (fstat(known->fd.fd, &st) == 0 && (S_ISREG(st.st_mode) || S_ISBLK(st.st_mode)))
+        return false;
+    known->fd.known |= EA_KNOWN_WAITS;
+    return true;
+}
+
+ea_result ea_io_read_disk(struct ea_known *known, void *buf, size_t len) {
+    ssize_t r;
+    do
+        r = read(known->fd.fd, buf, len < EA_DISK_PIECE ? len : EA_DISK_PIECE);
+    while (r < 0 && errno == EINTR);
+    if (r > 0)
+        return r;
+    return r == 0 ? EA_EOF : errno == EAGAIN ? EA_WAIT_READABLE : -errno;
+}
+
+ea_result ea_io_write_disk(struct ea_known *known, const void *buf, size_t len) {
+    ssize_t r;
+    do
+        r = write(known->fd.fd, buf, len < EA_DISK_PIECE ? len : EA_DISK_PIECE);
+    while (r < 0 && errno == EINTR);
+    return r >= 0 ? r : errno == EAGAIN ? EA_WAIT_WRITABLE : -errno;
+}
+
+/* --- Ruby's own buffers. */
+
 /* Writes what Ruby has buffered, as far as that needs no waiting. */
-static ea_result flush(VALUE io, rb_io_t *fptr) {
+static ea_result flush(VALUE io, rb_io_t *fptr, const char *function) {
     /* Whoever holds the lock is writing this very buffer. */
     if (fptr->write_lock && RTEST(rb_mutex_locked_p(fptr->write_lock)))
         return EA_WAIT_WRITABLE;
@@ -43,7 +85,7 @@ static ea_result flush(VALUE io, rb_io_t *fptr) {
     ea_known_begin(&known, io, fptr->fd);
     ea_result r = 0;
     while (fptr->wbuf.len > 0) {
-        r = ea_try_write(&known.fd, fptr->wbuf.ptr + fptr->wbuf.off, (size_t)fptr->wbuf.len);
+        r = ea_io_try_write(&known, fptr->wbuf.ptr + fptr->wbuf.off, (size_t)fptr->wbuf.len);
         if (!ea_is_count(r))
             break;
         fptr->wbuf.off += (int)r;
@@ -51,55 +93,43 @@ static ea_result flush(VALUE io, rb_io_t *fptr) {
     }
     ea_known_end(&known);
     if (ea_is_error(r))
-        ea_io_fail(io, ea_errno(r));
+        ea_io_fail_in(io, ea_errno(r), function);
     if (ea_is_wait(r))
         return r;
     fptr->wbuf.off = 0;
     return 0;
 }
 
-/* The IO is not as it nearly always is. */
-static ea_result prepare_read(VALUE io, rb_io_t *fptr) {
+ea_result ea_io_prepare_read(VALUE io, struct ea_known *known) {
+    static const char function[] = "rb_io_check_char_readable";
     ea_result flushed = 0;
+    rb_io_t *fptr;
+    GetOpenFile(io, fptr); /* raises, if frozen or closed */
     if (!(fptr->mode & FMODE_READABLE))
         rb_raise(rb_eIOError, "not opened for reading");
     if (fptr->wbuf.len > 0)
-        flushed = flush(io, fptr);
+        flushed = flush(io, fptr, function);
     if (fptr->tied_io_for_writing && flushed == 0) {
         rb_io_t *tied;
         GetOpenFile(fptr->tied_io_for_writing, tied);
         if (tied->wbuf.len > 0)
-            flushed = flush(fptr->tied_io_for_writing, tied);
+            flushed = flush(fptr->tied_io_for_writing, tied, function);
     }
-    if (flushed == 0 && fptr->cbuf.len > 0)
+    if (flushed != 0)
+        return flushed;
+    if (fptr->cbuf.len > 0)
         rb_io_check_byte_readable(fptr); /* raises */
-    return flushed;
-}
-
-ea_result ea_io_begin_read(VALUE io, struct ea_known *known) {
-    rb_io_t *fptr = RFILE(io)->fptr;
-    if (RB_UNLIKELY(!fptr || fptr->fd < 0))
-        GetOpenFile(io, fptr); /* raises */
-    if (RB_UNLIKELY(!(fptr->mode & FMODE_READABLE) || fptr->wbuf.len > 0 || fptr->cbuf.len > 0 ||
-                    fptr->tied_io_for_writing)) {
-        ea_result flushed = prepare_read(io, fptr);
-        if (flushed != 0)
-            return flushed;
-    }
     ea_known_begin(known, io, fptr->fd);
     return 0;
 }
 
-ea_result ea_io_begin_write(VALUE *io, struct ea_known *known) {
-    rb_io_t *fptr = RFILE(*io)->fptr;
-    if (RB_UNLIKELY(!fptr || fptr->fd < 0 || fptr->tied_io_for_writing)) {
-        *io = rb_io_get_write_io(*io);
-        GetOpenFile(*io, fptr);
-    }
-    if (RB_UNLIKELY(!(fptr->mode & FMODE_WRITABLE) || fptr->rbuf.len > 0))
-        rb_io_check_writable(fptr); /* raises, or puts back what was read ahead of a file */
-    if (RB_UNLIKELY(fptr->wbuf.len > 0)) {
-        ea_result flushed = flush(*io, fptr);
+ea_result ea_io_prepare_write(VALUE *io, struct ea_known *known) {
+    rb_io_t *fptr;
+    *io = rb_io_get_write_io(*io);
+    GetOpenFile(*io, fptr);     /* raises, if frozen or closed */
+    rb_io_check_writable(fptr); /* raises, or puts back what was read ahead of a file */
+    if (fptr->wbuf.len > 0) {
+        ea_result flushed = flush(*io, fptr, "io_write_nonblock");
         if (flushed != 0)
             return flushed;
     }
@@ -115,10 +145,6 @@ void ea_socket_begin(VALUE socket, struct ea_known *known) {
     if (RB_UNLIKELY(!fptr || fptr->fd < 0))
         GetOpenFile(socket, fptr); /* raises */
     ea_known_begin(known, socket, fptr->fd);
-}
-
-size_t ea_io_buffered(VALUE io) {
-    return (size_t)RFILE(io)->fptr->rbuf.len;
 }
 
 size_t ea_io_peek_buffered(VALUE io, char *to, size_t len) {
@@ -138,9 +164,21 @@ size_t ea_io_take_buffered(VALUE io, char *to, size_t len) {
     return len;
 }
 
-#else
-#error "This Ruby hides rb_io_t: what it has read ahead cannot be given out yet."
-#endif
+/* As much as Ruby itself reads ahead, and allocated as Ruby does, which frees it. */
+#define READ_AHEAD 8192
+
+ea_result ea_io_fill_buffer(VALUE io, struct ea_known *known) {
+    rb_io_t *fptr = RFILE(io)->fptr;
+    if (!fptr->rbuf.ptr) {
+        fptr->rbuf.ptr = ALLOC_N(char, READ_AHEAD);
+        fptr->rbuf.capa = READ_AHEAD;
+    }
+    fptr->rbuf.off = 0;
+    ea_result r = ea_io_try_read(known, fptr->rbuf.ptr, (size_t)fptr->rbuf.capa);
+    if (r > 0)
+        fptr->rbuf.len = (int)r;
+    return r;
+}
 
 void ea_init_descriptor(void) {
     ea_sym_wait_readable = ID2SYM(rb_intern("wait_readable"));

@@ -17,14 +17,17 @@
 
 #include <stdatomic.h>
 
+/* A fact of our own, which try.h forgets with the others: after a would-block it was looked at, and is
+ * no file on a disk, so that to wait for it makes sense. */
+#define EA_KNOWN_WAITS (1u << 15)
 /* The facts that are guesses. */
 #define EA_FACTS                                                                                   \
     (EA_FD_IS_SOCKET | EA_FD_NOT_SOCKET | EA_FD_NOWAIT | EA_FD_NO_NOWAIT | EA_FD_ALWAYS_READY |    \
-     EA_FD_NO_NOWAIT_WRITE)
+     EA_FD_NO_NOWAIT_WRITE | EA_KNOWN_WAITS)
 /* Of numbers from here on nothing is remembered. */
 #define EA_FACTS_MAX (1 << 20)
 
-extern _Atomic uint8_t ea_facts[EA_FACTS_MAX];
+extern _Atomic uint16_t ea_facts[EA_FACTS_MAX];
 
 /* The number and its facts, for one call: on the caller's stack, between ea_known_begin() and
  * ea_known_end(). Only try.h may have `fd`: its other fields are not there. */
@@ -52,7 +55,7 @@ static inline void ea_known_begin(struct ea_known *known, VALUE io, int number) 
 /* Remembers what the try calls learnt. */
 static inline void ea_known_end(const struct ea_known *known) {
     if (RB_UNLIKELY(known->fd.known != known->before) && known->fd.fd < EA_FACTS_MAX)
-        atomic_store_explicit(&ea_facts[known->fd.fd], (uint8_t)(known->fd.known & EA_FACTS),
+        atomic_store_explicit(&ea_facts[known->fd.fd], (uint16_t)(known->fd.known & EA_FACTS),
                               memory_order_relaxed);
 }
 
@@ -62,29 +65,106 @@ static inline VALUE ea_to_io(VALUE object) {
 }
 
 /* Checks what IO#read_nonblock would (IOError: closed, not opened for reading, characters were pushed
- * back), and flushes what Ruby has buffered for writing: 0, or EA_WAIT_WRITABLE when that could not be
- * done at once. Raises Errno. After 0, known has begun. */
-ea_result ea_io_begin_read(VALUE io, struct ea_known *known);
+ * back; FrozenError), and flushes what Ruby has buffered for writing: 0, or EA_WAIT_WRITABLE when that
+ * could not be done at once. Raises Errno. After 0, known has begun. */
+static inline ea_result ea_io_begin_read(VALUE io, struct ea_known *known);
 
 /* The same for writing. *io becomes the IO that is written to (the other half of a popen, say). */
-ea_result ea_io_begin_write(VALUE *io, struct ea_known *known);
+static inline ea_result ea_io_begin_write(VALUE *io, struct ea_known *known);
+
+/* The same, for an IO that is not as it nearly always is. */
+ea_result ea_io_prepare_read(VALUE io, struct ea_known *known);
+ea_result ea_io_prepare_write(VALUE *io, struct ea_known *known);
+
+/* One attempt to read, as ea_try_read(), but what would have to wait for a disk is read for good, and no
+ * more than EA_DISK_PIECE of it: nothing else could tell when it is there, and this is what Ruby's own
+ * method does. The same for writing. */
+static inline ea_result ea_io_try_read(struct ea_known *known, void *buf, size_t len);
+static inline ea_result ea_io_try_write(struct ea_known *known, const void *buf, size_t len);
+#define EA_DISK_PIECE ((size_t)65536)
+
+/* After a would-block of a call that is not the two above: is there something to wait for? One more
+ * system call, the first time. If not, the plain call is to be made. */
+static inline bool ea_known_waits(struct ea_known *known);
+bool ea_known_ask_waits(struct ea_known *known);
+ea_result ea_io_read_disk(struct ea_known *known, void *buf, size_t len);
+ea_result ea_io_write_disk(struct ea_known *known, const void *buf, size_t len);
 
 /* Begins known for a BasicSocket; TypeError if it is none, IOError when it is closed. Looks at no
  * buffers. */
 void ea_socket_begin(VALUE socket, struct ea_known *known);
 
-/* How many bytes Ruby has read ahead. After ea_io_begin_read(), as the next two. */
-size_t ea_io_buffered(VALUE io);
+/* How many bytes Ruby has read ahead. After ea_io_begin_read(), as the next three. */
+static inline size_t ea_io_buffered(VALUE io);
 /* Moves at most len of them to `to`, and says how many. */
 size_t ea_io_take_buffered(VALUE io, char *to, size_t len);
 /* Copies at most len of them, and leaves them. */
 size_t ea_io_peek_buffered(VALUE io, char *to, size_t len);
+/* One attempt to read ahead, when nothing is: as ea_io_try_read() of as much as Ruby's buffer takes. */
+ea_result ea_io_fill_buffer(VALUE io, struct ea_known *known);
 
 /* The symbol of a would-block; of an error, raises Errno with the IO's path, if it has one, as Ruby's
  * own methods do. r is neither a count nor EA_EOF. */
 VALUE ea_io_answer(VALUE io, ea_result r);
 NORETURN(void ea_io_fail(VALUE io, int error));
+/* The same with a function's name in the message, which Ruby gives where there is a path. */
+NORETURN(void ea_io_fail_in(VALUE io, int error, const char *function));
 
 void ea_init_descriptor(void);
+
+/* --- What is short and on the way of each call. */
+
+#ifndef HAVE_RB_IO_T_FD
+#error "This Ruby hides rb_io_t: what it has read ahead cannot be given out yet."
+#endif
+
+/* Later Rubies wish that one did not look. There is no other way to what was read ahead. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+
+static inline ea_result ea_io_begin_read(VALUE io, struct ea_known *known) {
+    const rb_io_t *fptr = RFILE(io)->fptr;
+    if (RB_UNLIKELY(!fptr || fptr->fd < 0 || !(fptr->mode & FMODE_READABLE) ||
+                    (fptr->wbuf.len | fptr->cbuf.len) != 0 || fptr->tied_io_for_writing ||
+                    RB_OBJ_FROZEN_RAW(io)))
+        return ea_io_prepare_read(io, known);
+    ea_known_begin(known, io, fptr->fd);
+    return 0;
+}
+
+static inline ea_result ea_io_begin_write(VALUE *io, struct ea_known *known) {
+    const rb_io_t *fptr = RFILE(*io)->fptr;
+    if (RB_UNLIKELY(!fptr || fptr->fd < 0 || !(fptr->mode & FMODE_WRITABLE) ||
+                    (fptr->wbuf.len | fptr->rbuf.len) != 0 || fptr->tied_io_for_writing ||
+                    RB_OBJ_FROZEN_RAW(*io)))
+        return ea_io_prepare_write(io, known);
+    ea_known_begin(known, *io, fptr->fd);
+    return 0;
+}
+
+static inline size_t ea_io_buffered(VALUE io) {
+    return (size_t)RFILE(io)->fptr->rbuf.len;
+}
+
+#pragma GCC diagnostic pop
+
+static inline bool ea_known_waits(struct ea_known *known) {
+    return RB_LIKELY(known->fd.known & (EA_FD_IS_SOCKET | EA_KNOWN_WAITS)) ||
+           ea_known_ask_waits(known);
+}
+
+static inline ea_result ea_io_try_read(struct ea_known *known, void *buf, size_t len) {
+    ea_result r = ea_try_read(&known->fd, buf, len);
+    if (r == EA_WAIT_READABLE && RB_UNLIKELY(!ea_known_waits(known)))
+        return ea_io_read_disk(known, buf, len);
+    return r;
+}
+
+static inline ea_result ea_io_try_write(struct ea_known *known, const void *buf, size_t len) {
+    ea_result r = ea_try_write(&known->fd, buf, len);
+    if (r == EA_WAIT_WRITABLE && RB_UNLIKELY(!ea_known_waits(known)))
+        return ea_io_write_disk(known, buf, len);
+    return r;
+}
 
 #endif

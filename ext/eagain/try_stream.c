@@ -1,26 +1,573 @@
-/* tryread, tryreadv, trypeek, trywrite, trywritev. */
-#include "calls.h"
+/* tryread, tryreadv, trypeek, trywrite, trywritev: what every IO has.
+ *
+ * What they give and raise is what IO#read_nonblock and IO#write_nonblock (exception: false) of the
+ * running Ruby would, with two exceptions: nothing makes the descriptor non-blocking, and what Ruby
+ * has buffered for writing is flushed without waiting for room.
+ *
+ * The order is the same everywhere. First the arguments: they may run the program's code, which may
+ * close the IO and change the strings. Then the IO is looked at; then comes the call. In between no
+ * code of the program can run, and no GC, so that the memory of a String can be lent to the kernel
+ * without further ado.
+ *
+ * A would-block leaves no object behind. Small reads go to the stack; a large one goes to a String
+ * that is kept, if it found nothing, for the next. */
+#include "stream.h"
 
-#define STACK_READ 4096
-static VALUE tryread(VALUE io, VALUE length, VALUE buffer) {
-    long len = NUM2LONG(length);
-    char scratch[STACK_READ];
-    struct ea_known known;
-    ea_result r = ea_io_begin_read(io, &known);
-    if (RB_UNLIKELY(r))
-        return ea_io_answer(io, r);
-    r = ea_try_read(&known.fd, scratch, len < STACK_READ ? len : STACK_READ);
-    ea_known_end(&known);
+#include <limits.h>
+#include <ruby/ractor.h>
+
+#ifndef IOV_MAX
+#define IOV_MAX 1024
+#endif
+
+/* Up to so many bytes are read into the stack. */
+#define SMALL 4096
+/* Up to so many strings are filled in place. */
+#define FEW 64
+/* How much of a String may be unused, as in Ruby. */
+#define SLACK 4096
+
+/* --- The spare String, one for each Ractor.
+ *
+ * It is nobody's: hidden, and forgotten by each GC, so that it costs memory only for as long as it is
+ * in use. For that its holder is not protected by write barriers: the GC looks at such an object each
+ * time, and again at the end of incremental marking. */
+
+struct spare {
+    VALUE string; /* Qfalse: none */
+};
+
+static void spare_mark(void *spare) {
+    ((struct spare *)spare)->string = Qfalse;
+}
+
+static const rb_data_type_t spare_type = {
+    .wrap_struct_name = "Eagain spare",
+    .function = {.dmark = spare_mark, .dfree = RUBY_DEFAULT_FREE},
+    .flags = RUBY_TYPED_FREE_IMMEDIATELY,
+};
+
+static rb_ractor_local_key_t spare_key;
+
+static struct spare *spare_holder(void) {
+    VALUE holder;
+    struct spare *spare;
+    if (RB_LIKELY(rb_ractor_local_storage_value_lookup(spare_key, &holder)))
+        return RTYPEDDATA_DATA(holder);
+    holder = TypedData_Make_Struct(0, struct spare, &spare_type, spare);
+    rb_ractor_local_storage_value_set(spare_key, holder);
+    return spare;
+}
+
+/* A hidden String with room for len bytes, for the caller alone. */
+static VALUE spare_take(struct spare *spare, long len) {
+    VALUE string = spare->string;
+    spare->string = Qfalse;
+    if (RB_LIKELY(string && (long)rb_str_capacity(string) >= len))
+        return string;
+    if (string)
+        rb_str_resize(string, 0); /* gives its memory back now */
+    return rb_str_tmp_new(len);
+}
+
+/* The String becomes the answer, unless most of it would be wasted: then it lends what it holds. */
+static VALUE spare_give(struct spare *spare, VALUE string, long n) {
+    long unused = (long)rb_str_capacity(string) - n;
+    if (unused > SLACK && unused > n) {
+        VALUE answer = rb_str_new(RSTRING_PTR(string), n);
+        spare->string = string;
+        return answer;
+    }
+    rb_str_set_len(string, n);
+    rb_obj_reveal(string, rb_cString);
+    if (unused > SLACK)
+        rb_str_resize(string, n);
+    return string;
+}
+
+/* --- Reading. */
+
+static ea_result peek(VALUE io, struct ea_known *known, char *to, long len) {
+    if (ea_io_buffered(io) == 0) {
+        ea_result r = -ENOTSOCK;
+        if (known->fd.known & EA_FD_IS_SOCKET)
+            r = ea_try_recv(&known->fd, to, (size_t)len, MSG_PEEK);
+        bool copied = r != -ENOTSOCK;
+        if (!copied)
+            r = ea_io_fill_buffer(io, known);
+        ea_known_end(known);
+        if (r <= 0 || copied)
+            return r != 0 ? r : EA_EOF;
+    }
+    return (ea_result)ea_io_peek_buffered(io, to, (size_t)len);
+}
+
+/* One attempt, after ea_io_begin_read(). Never 0 but for a len of 0: an empty datagram is what Ruby
+ * calls the end of file. */
+static inline ea_result attempt(VALUE io, struct ea_known *known, char *to, long len,
+                                bool peeking) {
+    if (RB_UNLIKELY(len == 0))
+        return 0;
+    if (RB_UNLIKELY(peeking))
+        return peek(io, known, to, len);
+    if (RB_UNLIKELY(ea_io_buffered(io) > 0))
+        return (ea_result)ea_io_take_buffered(io, to, (size_t)len);
+    ea_result r = ea_io_try_read(known, to, (size_t)len);
+    ea_known_end(known);
+    return RB_LIKELY(r != 0) ? r : EA_EOF;
+}
+
+/* The answer where there is no data. */
+static inline VALUE nothing_read(VALUE io, ea_result r) {
+    if (RB_LIKELY(r == EA_WAIT_READABLE))
+        return ea_sym_wait_readable;
     if (r == EA_EOF)
         return Qnil;
-    if (ea_is_count(r))
-        return rb_str_new(scratch, r);
-    return ea_io_answer(io, r);
+    if (r == EA_WAIT_WRITABLE)
+        return ea_sym_wait_writable;
+    ea_io_fail_in(io, ea_errno(r), "io_read_nonblock");
 }
+
+static VALUE read_small(VALUE io, long len, bool peeking) {
+    char scratch[SMALL];
+    struct ea_known known;
+    ea_result r = ea_io_begin_read(io, &known);
+    if (RB_LIKELY(r == 0)) {
+        r = attempt(io, &known, scratch, len, peeking);
+        if (r >= 0)
+            return rb_str_new(scratch, r);
+    }
+    return nothing_read(io, r);
+}
+
+static VALUE read_large(VALUE io, long len, bool peeking) {
+    struct spare *spare = spare_holder();
+    VALUE string = spare_take(spare, len);
+    struct ea_known known;
+    ea_result r = ea_io_begin_read(io, &known);
+    if (RB_LIKELY(r == 0)) {
+        r = attempt(io, &known, RSTRING_PTR(string), len, peeking);
+        if (r >= 0)
+            return spare_give(spare, string, r);
+    }
+    spare->string = string;
+    return nothing_read(io, r);
+}
+
+/* Makes string independent of others, with room for len bytes. FrozenError, NoMemoryError. */
+static void make_room(VALUE string, long len) {
+    rb_str_modify(string);
+    if ((long)rb_str_capacity(string) < len)
+        rb_str_modify_expand(string, len - RSTRING_LEN(string));
+}
+
+static inline void set_length(VALUE string, long n) {
+    if (RSTRING_LEN(string) != n)
+        rb_str_set_len(string, n);
+}
+
+static VALUE read_into(VALUE io, long len, VALUE buffer, bool peeking) {
+    StringValue(buffer);
+    make_room(buffer, len);
+    struct ea_known known;
+    ea_result r = ea_io_begin_read(io, &known);
+    if (RB_LIKELY(r == 0)) {
+        r = attempt(io, &known, RSTRING_PTR(buffer), len, peeking);
+        if (r >= 0) {
+            set_length(buffer, r);
+            return buffer;
+        }
+        if (r == EA_EOF)
+            set_length(buffer, 0);
+    }
+    return nothing_read(io, r);
+}
+
+NORETURN(static void negative_length(long len));
+static void negative_length(long len) {
+    rb_raise(rb_eArgError, "negative length %ld given", len);
+}
+
+long ea_stream_length(VALUE maxlen) {
+    long len = NUM2LONG(maxlen);
+    if (RB_UNLIKELY(len < 0))
+        negative_length(len);
+    return len;
+}
+
+static inline VALUE read_any(VALUE io, long len, VALUE buffer, bool peeking) {
+    if (RB_UNLIKELY(len < 0))
+        negative_length(len);
+    if (!NIL_P(buffer))
+        return read_into(io, len, buffer, peeking);
+    return RB_LIKELY(len <= SMALL) ? read_small(io, len, peeking) : read_large(io, len, peeking);
+}
+
+VALUE ea_tryread(VALUE io, VALUE maxlen, VALUE buffer) {
+    if (RB_UNLIKELY(!RB_TYPE_P(io, T_FILE)))
+        return ea_foreign(EA_STREAM_READ, io, maxlen, buffer, true);
+    return read_any(io, NUM2LONG(maxlen), buffer, false);
+}
+
+VALUE ea_trypeek(VALUE io, VALUE maxlen, VALUE buffer) {
+    if (RB_UNLIKELY(!RB_TYPE_P(io, T_FILE)))
+        return ea_foreign(EA_STREAM_PEEK, io, maxlen, buffer, true);
+    return read_any(io, NUM2LONG(maxlen), buffer, true);
+}
+
+/* --- Lists. What converts an element may run the program's code, which may change the list: so
+ * that happens in a copy. */
+
+static VALUE to_list(VALUE list) {
+    return rb_convert_type(list, T_ARRAY, "Array", "to_ary");
+}
+
+static VALUE converted(VALUE list, VALUE (*convert)(VALUE)) {
+    VALUE copy = rb_ary_dup(list);
+    for (long i = 0; i < RARRAY_LEN(copy); i++)
+        rb_ary_store(copy, i, convert(RARRAY_AREF(copy, i)));
+    return copy;
+}
+
+static bool all_strings(VALUE list) {
+    for (long i = 0; i < RARRAY_LEN(list); i++)
+        if (!RB_TYPE_P(RARRAY_AREF(list, i), T_STRING))
+            return false;
+    return true;
+}
+
+static VALUE to_length(VALUE value) {
+    return LONG2NUM(ea_stream_length(value));
+}
+
+static VALUE lengths_of(VALUE list) {
+    list = to_list(list);
+    for (long i = 0; i < RARRAY_LEN(list); i++)
+        if (!RB_FIXNUM_P(RARRAY_AREF(list, i)) || FIX2LONG(RARRAY_AREF(list, i)) < 0)
+            return converted(list, to_length);
+    return list;
+}
+
+VALUE ea_stream_strings(VALUE list) {
+    list = to_list(list);
+    return RB_LIKELY(all_strings(list)) ? list : converted(list, rb_obj_as_string);
+}
+
+void ea_pieces_init(struct ea_pieces *pieces, VALUE maxlens, VALUE buffers) {
+    pieces->lengths = lengths_of(maxlens);
+    pieces->buffers = buffers;
+    if (!NIL_P(buffers) && !(RB_TYPE_P(buffers, T_ARRAY) && all_strings(buffers))) {
+        pieces->lengths = rb_ary_dup(pieces->lengths);
+        pieces->buffers = converted(to_list(buffers), rb_str_to_str);
+    }
+    /* No code of the program's runs any more. */
+    pieces->count = RARRAY_LEN(pieces->lengths);
+    pieces->total = 0;
+    for (long i = 0; i < pieces->count; i++) {
+        long len = NUM2LONG(RARRAY_AREF(pieces->lengths, i));
+        if (len > LONG_MAX - pieces->total)
+            rb_raise(rb_eArgError, "lengths too big");
+        pieces->total += len;
+    }
+    if (NIL_P(buffers))
+        return;
+    if (RARRAY_LEN(pieces->buffers) != pieces->count)
+        rb_raise(rb_eArgError, "%ld buffers for %ld lengths", RARRAY_LEN(pieces->buffers),
+                 pieces->count);
+    for (long i = 0; i < pieces->count; i++)
+        make_room(RARRAY_AREF(pieces->buffers, i), NUM2LONG(RARRAY_AREF(pieces->lengths, i)));
+}
+
+/* How many of the next n bytes are for piece i. */
+static long share(const struct ea_pieces *pieces, long i, long n) {
+    long len = NUM2LONG(RARRAY_AREF(pieces->lengths, i));
+    return len < n ? len : n;
+}
+
+VALUE ea_pieces_fill(const struct ea_pieces *pieces, const char *data, long n) {
+    VALUE answer = NIL_P(pieces->buffers) ? rb_ary_new_capa(pieces->count) : pieces->buffers;
+    for (long i = 0; i < pieces->count; i++) {
+        long part = share(pieces, i, n);
+        if (NIL_P(pieces->buffers)) {
+            rb_ary_push(answer, rb_str_new(data, part));
+        } else {
+            VALUE string = RARRAY_AREF(answer, i);
+            memcpy(RSTRING_PTR(string), data, (size_t)part);
+            set_length(string, part);
+        }
+        data += part;
+        n -= part;
+    }
+    return answer;
+}
+
+/* --- tryreadv. */
+
+/* Where it reads from a disk, one piece will do. */
+static const struct iovec *first_piece(const struct iovec *iov) {
+    while (iov->iov_len == 0)
+        iov++;
+    return iov;
+}
+
+/* In place, after ea_io_begin_read(): there is no more than FEW, and nothing was read ahead. */
+static VALUE read_in_place(VALUE io, struct ea_known *known, const struct ea_pieces *pieces) {
+    struct iovec iov[FEW];
+    for (long i = 0; i < pieces->count; i++)
+        iov[i] = (struct iovec){RSTRING_PTR(RARRAY_AREF(pieces->buffers, i)),
+                                NUM2SIZET(RARRAY_AREF(pieces->lengths, i))};
+    ea_result r = ea_try_readv(&known->fd, iov, (int)pieces->count);
+    if (r == EA_WAIT_READABLE && RB_UNLIKELY(!ea_known_waits(known))) {
+        const struct iovec *first = first_piece(iov);
+        r = ea_io_read_disk(known, first->iov_base, first->iov_len);
+    }
+    ea_known_end(known);
+    if (r == 0)
+        r = EA_EOF;
+    if (r != EA_EOF && r < 0)
+        return nothing_read(io, r);
+    long n = r > 0 ? r : 0;
+    for (long i = 0; i < pieces->count; i++) {
+        long part = share(pieces, i, n);
+        set_length(RARRAY_AREF(pieces->buffers, i), part);
+        n -= part;
+    }
+    return r > 0 ? pieces->buffers : Qnil;
+}
+
+/* In one piece, which is then shared out. */
+static VALUE read_apart(VALUE io, struct ea_known *known, const struct ea_pieces *pieces,
+                        char *to) {
+    ea_result r = attempt(io, known, to, pieces->total, false);
+    if (r >= 0)
+        return ea_pieces_fill(pieces, to, r);
+    if (r == EA_EOF && !NIL_P(pieces->buffers))
+        ea_pieces_fill(pieces, to, 0);
+    return nothing_read(io, r);
+}
+
+static VALUE readv_small(VALUE io, struct ea_known *known, const struct ea_pieces *pieces) {
+    char scratch[SMALL];
+    return read_apart(io, known, pieces, scratch);
+}
+
+VALUE ea_tryreadv(VALUE io, VALUE maxlens, VALUE buffers) {
+    if (RB_UNLIKELY(!RB_TYPE_P(io, T_FILE)))
+        return ea_foreign(EA_STREAM_READV, io, maxlens, buffers, true);
+    struct ea_pieces pieces;
+    struct ea_known known;
+    ea_pieces_init(&pieces, maxlens, buffers);
+    struct spare *spare = pieces.total > SMALL ? spare_holder() : NULL;
+    VALUE string = spare ? spare_take(spare, pieces.total) : Qnil;
+    ea_result r = ea_io_begin_read(io, &known);
+    VALUE answer;
+    if (r != 0)
+        answer = nothing_read(io, r);
+    else if (!NIL_P(buffers) && pieces.count <= FEW && pieces.total > 0 && ea_io_buffered(io) == 0)
+        answer = read_in_place(io, &known, &pieces);
+    else if (!spare)
+        answer = readv_small(io, &known, &pieces);
+    else
+        answer = read_apart(io, &known, &pieces, RSTRING_PTR(string));
+    if (spare)
+        spare->string = string;
+    RB_GC_GUARD(pieces.lengths);
+    RB_GC_GUARD(pieces.buffers);
+    return answer;
+}
+
+/* --- Writing. */
+
+static inline VALUE written(VALUE io, ea_result r) {
+    if (RB_LIKELY(ea_is_count(r)))
+        return LONG2NUM(r);
+    if (RB_LIKELY(r == EA_WAIT_WRITABLE))
+        return ea_sym_wait_writable;
+    ea_io_fail_in(io, ea_errno(r), "io_write_nonblock");
+}
+
+VALUE ea_trywrite(VALUE io, VALUE string) {
+    if (RB_UNLIKELY(!RB_TYPE_P(io, T_FILE)))
+        return ea_foreign(EA_STREAM_WRITE, io, string, Qnil, true);
+    if (RB_UNLIKELY(!RB_TYPE_P(string, T_STRING)))
+        string = rb_obj_as_string(string);
+    struct ea_known known;
+    ea_result r = ea_io_begin_write(&io, &known);
+    if (RB_LIKELY(r == 0)) {
+        r = ea_io_try_write(&known, RSTRING_PTR(string), (size_t)RSTRING_LEN(string));
+        ea_known_end(&known);
+    }
+    RB_GC_GUARD(string);
+    return written(io, r);
+}
+
+static inline VALUE write_list(VALUE io, VALUE list, struct iovec *iov, long count) {
+    struct ea_known known;
+    ea_result r = ea_io_begin_write(&io, &known);
+    if (RB_UNLIKELY(r != 0))
+        return written(io, r);
+    for (long i = 0; i < count; i++) {
+        VALUE string = RARRAY_AREF(list, i);
+        iov[i] = (struct iovec){RSTRING_PTR(string), (size_t)RSTRING_LEN(string)};
+    }
+    r = ea_try_writev(&known.fd, iov, (int)count);
+    if (r == EA_WAIT_WRITABLE && RB_UNLIKELY(!ea_known_waits(&known))) {
+        const struct iovec *first = first_piece(iov);
+        r = ea_io_write_disk(&known, first->iov_base, first->iov_len);
+    }
+    ea_known_end(&known);
+    RB_GC_GUARD(list);
+    return written(io, r);
+}
+
+static VALUE write_few(VALUE io, VALUE list, long count) {
+    struct iovec iov[FEW];
+    return write_list(io, list, iov, count);
+}
+
+static VALUE write_many(VALUE io, VALUE list, long count) {
+    struct iovec iov[IOV_MAX];
+    return write_list(io, list, iov, count < IOV_MAX ? count : IOV_MAX);
+}
+
+VALUE ea_trywritev(VALUE io, VALUE strings) {
+    if (RB_UNLIKELY(!RB_TYPE_P(io, T_FILE)))
+        return ea_foreign(EA_STREAM_WRITEV, io, strings, Qnil, true);
+    VALUE list = ea_stream_strings(strings);
+    long count = RARRAY_LEN(list);
+    return count <= FEW ? write_few(io, list, count) : write_many(io, list, count);
+}
+
+/* --- The module functions. */
+
+#define OPTIONAL(argc, argv, i) ((argc) > (i) ? (argv)[i] : Qnil)
+
+/* call-seq:
+ *   Eagain.tryread(io, maxlen)         -> String, nil, :wait_readable or :wait_writable
+ *   Eagain.tryread(io, maxlen, buffer) -> buffer, nil, :wait_readable or :wait_writable
+ *
+ * One attempt to read at most maxlen bytes. Never waits. The answer is what was read, a binary String
+ * (or the buffer, which keeps its encoding); nil at the end of file; :wait_readable when there is
+ * nothing yet. When Ruby holds something back that must be written to the IO first, and there is no
+ * room for it, it is :wait_writable.
+ *
+ * Bytes that Ruby has read ahead (IO#gets) come first, and alone. A buffer holds what was read, and
+ * nothing at the end of file; after a would-block it is as it was.
+ *
+ * As IO#read_nonblock with exception: false, whose errors it has too (IOError, Errno, ArgumentError,
+ * FrozenError), except that the IO is not made non-blocking. Bytes of a file that are not in memory
+ * are read from the disk, 64 KiB at most: there is no way to wait for them.
+ *
+ * io may be an OpenSSL::SSL::SSLSocket, or have a method #tryread or #to_io. */
 static VALUE s_tryread(int argc, VALUE *argv, VALUE self) {
     rb_check_arity(argc, 2, 3);
-    return tryread(ea_to_io(argv[0]), argv[1], argc > 2 ? argv[2] : Qnil);
+    return ea_tryread(argv[0], argv[1], OPTIONAL(argc, argv, 2));
 }
+
+/* call-seq:
+ *   Eagain.tryreadv(io, maxlens)          -> Array of String, nil, :wait_readable or :wait_writable
+ *   Eagain.tryreadv(io, maxlens, buffers) -> buffers, nil, :wait_readable or :wait_writable
+ *
+ * One attempt to read, as ::tryread, into several strings: as many as maxlens has lengths (bytes). They
+ * are filled in order: the last one that has something may be short, those after it are empty.
+ *
+ * buffers is an Array of as many Strings to fill. No String should be there twice. */
+static VALUE s_tryreadv(int argc, VALUE *argv, VALUE self) {
+    rb_check_arity(argc, 2, 3);
+    return ea_tryreadv(argv[0], argv[1], OPTIONAL(argc, argv, 2));
+}
+
+/* call-seq:
+ *   Eagain.trypeek(io, maxlen)         -> String, nil, :wait_readable or :wait_writable
+ *   Eagain.trypeek(io, maxlen, buffer) -> buffer, nil, :wait_readable or :wait_writable
+ *
+ * As ::tryread, but whatever reads next gets the same bytes again.
+ *
+ * From a socket they are not taken (MSG_PEEK). From anything else they are read into Ruby's own buffer,
+ * which holds 8 KiB: so there are no more than that, and IO#sysread, which does not like that buffer,
+ * raises IOError until they are read. */
+static VALUE s_trypeek(int argc, VALUE *argv, VALUE self) {
+    rb_check_arity(argc, 2, 3);
+    return ea_trypeek(argv[0], argv[1], OPTIONAL(argc, argv, 2));
+}
+
+/* call-seq: Eagain.trywrite(io, string) -> Integer or :wait_writable
+ *
+ * One attempt to write the string, or what #to_s makes of another object. Never waits. The answer is
+ * how many bytes were written, perhaps fewer than there are; :wait_writable when there is no room.
+ *
+ * What Ruby has buffered for writing is written first; if there is no room for all of it, the answer is
+ * :wait_writable.
+ *
+ * As IO#write_nonblock with exception: false, whose errors it has too, except that the IO is not made
+ * non-blocking. A write to a file on a disk is done at once.
+ *
+ * io may be an OpenSSL::SSL::SSLSocket, or have a method #trywrite or #to_io. */
+static VALUE s_trywrite(VALUE self, VALUE io, VALUE string) {
+    return ea_trywrite(io, string);
+}
+
+/* call-seq: Eagain.trywritev(io, strings) -> Integer or :wait_writable
+ *
+ * As ::trywrite of all the strings together, in one system call and without joining them. Of more than
+ * IOV_MAX (1,024) strings, the first so many. To a datagram socket they are one message. */
+static VALUE s_trywritev(VALUE self, VALUE io, VALUE strings) {
+    return ea_trywritev(io, strings);
+}
+
+/* --- The same for including in IO and the like: without a look for a method of that name, which would
+ * find these. */
+
+static VALUE m_tryread(int argc, VALUE *argv, VALUE self) {
+    rb_check_arity(argc, 1, 2);
+    VALUE buffer = OPTIONAL(argc, argv, 1);
+    return RB_LIKELY(RB_TYPE_P(self, T_FILE))
+               ? ea_tryread(self, argv[0], buffer)
+               : ea_foreign(EA_STREAM_READ, self, argv[0], buffer, false);
+}
+
+static VALUE m_tryreadv(int argc, VALUE *argv, VALUE self) {
+    rb_check_arity(argc, 1, 2);
+    VALUE buffers = OPTIONAL(argc, argv, 1);
+    return RB_LIKELY(RB_TYPE_P(self, T_FILE))
+               ? ea_tryreadv(self, argv[0], buffers)
+               : ea_foreign(EA_STREAM_READV, self, argv[0], buffers, false);
+}
+
+static VALUE m_trypeek(int argc, VALUE *argv, VALUE self) {
+    rb_check_arity(argc, 1, 2);
+    VALUE buffer = OPTIONAL(argc, argv, 1);
+    return RB_LIKELY(RB_TYPE_P(self, T_FILE))
+               ? ea_trypeek(self, argv[0], buffer)
+               : ea_foreign(EA_STREAM_PEEK, self, argv[0], buffer, false);
+}
+
+static VALUE m_trywrite(VALUE self, VALUE string) {
+    return RB_LIKELY(RB_TYPE_P(self, T_FILE))
+               ? ea_trywrite(self, string)
+               : ea_foreign(EA_STREAM_WRITE, self, string, Qnil, false);
+}
+
+static VALUE m_trywritev(VALUE self, VALUE strings) {
+    return RB_LIKELY(RB_TYPE_P(self, T_FILE))
+               ? ea_trywritev(self, strings)
+               : ea_foreign(EA_STREAM_WRITEV, self, strings, Qnil, false);
+}
+
 void ea_init_try_stream(VALUE module) {
+    spare_key = rb_ractor_local_storage_value_newkey();
+    ea_init_try_foreign();
+
     rb_define_module_function(module, "tryread", s_tryread, -1);
+    rb_define_module_function(module, "tryreadv", s_tryreadv, -1);
+    rb_define_module_function(module, "trypeek", s_trypeek, -1);
+    rb_define_module_function(module, "trywrite", s_trywrite, 2);
+    rb_define_module_function(module, "trywritev", s_trywritev, 2);
+
+    VALUE methods = rb_define_module_under(module, "IOMethods"); /* :nodoc: */
+    rb_define_method(methods, "tryread", m_tryread, -1);
+    rb_define_method(methods, "tryreadv", m_tryreadv, -1);
+    rb_define_method(methods, "trypeek", m_trypeek, -1);
+    rb_define_method(methods, "trywrite", m_trywrite, 1);
+    rb_define_method(methods, "trywritev", m_trywritev, 1);
 }

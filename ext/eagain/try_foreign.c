@@ -1,0 +1,149 @@
+/* The calls of try_stream.c on what is no IO: see stream.h. */
+#include "stream.h"
+
+#define CALLS 5
+
+static ID names[CALLS], id_open_ssl, id_ssl, id_ssl_socket, id_read_nonblock, id_write_nonblock,
+    id_ungetc;
+static VALUE unread_class;
+
+/* Is it an OpenSSL::SSL::SSLSocket? False as long as the class was not loaded. */
+static bool is_ssl(VALUE object) {
+    VALUE scope = rb_cObject;
+    const ID path[] = {id_open_ssl, id_ssl, id_ssl_socket};
+    for (int i = 0; i < 3; i++) {
+        if (!rb_const_defined_from(scope, path[i]) || RTEST(rb_autoload_p(scope, path[i])))
+            return false;
+        scope = rb_const_get_from(scope, path[i]);
+        if (!RB_TYPE_P(scope, i < 2 ? T_MODULE : T_CLASS))
+            return false;
+    }
+    return RTEST(rb_obj_is_kind_of(object, scope));
+}
+
+/* method(arguments..., exception: false) */
+static VALUE call_without_exception(VALUE object, ID method, int argc, VALUE first, VALUE second) {
+    VALUE arguments[3] = {first, second};
+    VALUE options = rb_hash_new();
+    rb_hash_aset(options, ID2SYM(rb_intern("exception")), Qfalse);
+    arguments[argc] = options;
+    return rb_funcallv_kw(object, method, argc + 1, arguments, RB_PASS_KEYWORDS);
+}
+
+static VALUE ssl_read(VALUE ssl, VALUE maxlen, VALUE buffer) {
+    return call_without_exception(ssl, id_read_nonblock, NIL_P(buffer) ? 1 : 2, maxlen, buffer);
+}
+
+static VALUE ssl_write(VALUE ssl, VALUE string) {
+    return call_without_exception(ssl, id_write_nonblock, 1, rb_obj_as_string(string), Qnil);
+}
+
+static VALUE ssl_readv(VALUE ssl, VALUE maxlens, VALUE buffers) {
+    struct ea_pieces pieces;
+    ea_pieces_init(&pieces, maxlens, Qnil);
+    VALUE data = ssl_read(ssl, LONG2NUM(pieces.total), Qnil);
+    if (!NIL_P(data) && !RB_TYPE_P(data, T_STRING))
+        return data;
+    /* Now, since that was Ruby code. */
+    ea_pieces_init(&pieces, pieces.lengths, buffers);
+    if (!NIL_P(data)) {
+        VALUE answer = ea_pieces_fill(&pieces, RSTRING_PTR(data), RSTRING_LEN(data));
+        RB_GC_GUARD(data);
+        return answer;
+    }
+    if (!NIL_P(buffers))
+        ea_pieces_fill(&pieces, NULL, 0);
+    return Qnil;
+}
+
+/* SSLSocket#ungetc pushes back the #chr of its argument. This kind of String gives all of itself. */
+static VALUE unread_chr(VALUE self) {
+    return self;
+}
+
+static VALUE ssl_peek(VALUE ssl, VALUE maxlen, VALUE buffer) {
+    if (!NIL_P(buffer)) {
+        StringValue(buffer);
+        rb_str_modify(buffer);
+    }
+    VALUE data = ssl_read(ssl, maxlen, Qnil);
+    if (RB_TYPE_P(data, T_STRING)) {
+        VALUE unread = rb_class_new_instance(1, &data, unread_class);
+        rb_funcall(ssl, id_ungetc, 1, unread);
+    }
+    if (NIL_P(buffer))
+        return data;
+    if (RB_TYPE_P(data, T_STRING)) {
+        rb_str_set_len(buffer, 0);
+        return rb_str_cat(buffer, RSTRING_PTR(data), RSTRING_LEN(data));
+    }
+    if (NIL_P(data))
+        rb_str_set_len(buffer, 0);
+    return data;
+}
+
+static VALUE ssl_writev(VALUE ssl, VALUE strings) {
+    VALUE list = ea_stream_strings(strings);
+    VALUE all = rb_str_new(NULL, 0);
+    for (long i = 0; i < RARRAY_LEN(list); i++) {
+        VALUE string = RARRAY_AREF(list, i);
+        rb_str_cat(all, RSTRING_PTR(string), RSTRING_LEN(string));
+    }
+    return ssl_write(ssl, all);
+}
+
+static VALUE ssl_call(enum ea_stream_call call, VALUE ssl, VALUE first, VALUE second) {
+    switch (call) {
+    case EA_STREAM_READ:
+        return ssl_read(ssl, first, second);
+    case EA_STREAM_READV:
+        return ssl_readv(ssl, first, second);
+    case EA_STREAM_PEEK:
+        return ssl_peek(ssl, first, second);
+    case EA_STREAM_WRITE:
+        return ssl_write(ssl, first);
+    default:
+        return ssl_writev(ssl, first);
+    }
+}
+
+static VALUE io_call(enum ea_stream_call call, VALUE io, VALUE first, VALUE second) {
+    switch (call) {
+    case EA_STREAM_READ:
+        return ea_tryread(io, first, second);
+    case EA_STREAM_READV:
+        return ea_tryreadv(io, first, second);
+    case EA_STREAM_PEEK:
+        return ea_trypeek(io, first, second);
+    case EA_STREAM_WRITE:
+        return ea_trywrite(io, first);
+    default:
+        return ea_trywritev(io, first);
+    }
+}
+
+VALUE ea_foreign(enum ea_stream_call call, VALUE object, VALUE first, VALUE second, bool ask) {
+    if (ask && rb_respond_to(object, names[call])) {
+        VALUE arguments[] = {first, second};
+        return rb_funcallv_public(object, names[call], NIL_P(second) ? 1 : 2, arguments);
+    }
+    if (is_ssl(object))
+        return ssl_call(call, object, first, second);
+    return io_call(call, rb_io_get_io(object), first, second);
+}
+
+void ea_init_try_foreign(void) {
+    static const char *const calls[CALLS] = {"tryread", "tryreadv", "trypeek", "trywrite",
+                                             "trywritev"};
+    for (int i = 0; i < CALLS; i++)
+        names[i] = rb_intern(calls[i]);
+    id_open_ssl = rb_intern("OpenSSL");
+    id_ssl = rb_intern("SSL");
+    id_ssl_socket = rb_intern("SSLSocket");
+    id_read_nonblock = rb_intern("read_nonblock");
+    id_write_nonblock = rb_intern("write_nonblock");
+    id_ungetc = rb_intern("ungetc");
+    unread_class = rb_class_new(rb_cString);
+    rb_gc_register_mark_object(unread_class);
+    rb_define_method(unread_class, "chr", unread_chr, 0);
+}
