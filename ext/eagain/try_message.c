@@ -33,13 +33,10 @@ struct received {
     bool scm_rights;
 };
 
-static size_t length_or(VALUE length, size_t otherwise) {
-    if (NIL_P(length))
-        return otherwise;
-    size_t len = NUM2SIZET(length);
-    if (len > LONG_MAX)
+static size_t checked(size_t length) {
+    if (length > LONG_MAX)
         rb_raise(rb_eArgError, "negative string size (or size too big)");
-    return len;
+    return length;
 }
 
 /* [string, sender, flags] */
@@ -77,11 +74,13 @@ static VALUE with_controls(struct received *received) {
 }
 
 VALUE ea_tryrecvmsg(VALUE socket, VALUE maxlen, VALUE vflags, VALUE maxcontrol, bool scm_rights) {
-    size_t len = length_or(maxlen, EA_SCRATCH_SIZE - EA_CONTROL_MAX);
-    size_t control_len = length_or(maxcontrol, EA_CONTROL_MAX);
+    size_t len = NIL_P(maxlen) ? EA_SCRATCH_SIZE - EA_CONTROL_MAX : NUM2SIZET(maxlen);
+    size_t control_len = NIL_P(maxcontrol) ? EA_CONTROL_MAX : NUM2SIZET(maxcontrol);
+    int flags = (NIL_P(vflags) ? 0 : NUM2INT(vflags)) | CLOEXEC;
+    len = checked(len);
+    control_len = checked(control_len);
     if (control_len > EA_CONTROL_MAX)
         control_len = EA_CONTROL_MAX;
-    int flags = (NIL_P(vflags) ? 0 : NUM2INT(vflags)) | CLOEXEC;
 
     struct ea_known known;
     ea_socket_begin(socket, &known);
@@ -151,18 +150,16 @@ static VALUE join(VALUE pieces) {
     return joined;
 }
 
-/* controls have been read; the rest is converted here. */
+/* The message, if it is no Array, and the controls have been converted; the rest is here. */
 static VALUE send_message(VALUE socket, VALUE message, VALUE vflags, VALUE dest,
                           const struct ea_control *controls, long control_count) {
     int flags = NIL_P(vflags) ? 0 : NUM2INT(vflags);
     if (!NIL_P(dest))
         dest = ea_to_sockaddr(dest);
-    if (RB_TYPE_P(message, T_ARRAY)) {
+    if (RB_TYPE_P(message, T_ARRAY)) { /* last: an Array is not kept from changing */
         message = pieces_of(message);
         if (RARRAY_LEN(message) > IOV_MAX)
             message = join(message);
-    } else {
-        StringValue(message);
     }
     bool many = RB_TYPE_P(message, T_ARRAY);
     size_t iov_count = many ? (size_t)RARRAY_LEN(message) : 1;
@@ -206,7 +203,7 @@ static VALUE with_control_arguments(VALUE socket, VALUE message, VALUE flags, VA
 }
 
 /* A String and nothing else, as nearly all messages are: sendto(2) does what sendmsg(2) would, with less
- * for the kernel to copy. */
+ * for the kernel to copy. (But for the uppermost flag, which only sendmsg(2) rejects.) */
 static inline VALUE send_string(VALUE socket, VALUE string, int flags) {
     struct ea_known known;
     ea_socket_begin(socket, &known);
@@ -217,10 +214,13 @@ static inline VALUE send_string(VALUE socket, VALUE string, int flags) {
 
 static inline VALUE send_arguments(VALUE socket, VALUE message, VALUE flags, VALUE dest, long count,
                                    const VALUE *controls) {
+    if (!RB_TYPE_P(message, T_ARRAY))
+        StringValue(message);
     if (RB_UNLIKELY(count > 0))
         return with_control_arguments(socket, message, flags, dest, count, controls);
-    if (RB_LIKELY(RB_TYPE_P(message, T_STRING) && NIL_P(dest) && (NIL_P(flags) || FIXNUM_P(flags))))
-        return send_string(socket, message, NIL_P(flags) ? 0 : FIX2INT(flags));
+    long plain = NIL_P(flags) ? 0 : FIXNUM_P(flags) ? FIX2LONG(flags) : -1;
+    if (RB_LIKELY(RB_TYPE_P(message, T_STRING) && NIL_P(dest) && plain >= 0 && plain <= INT_MAX))
+        return send_string(socket, message, (int)plain);
     return send_message(socket, message, flags, dest, NULL, 0);
 }
 

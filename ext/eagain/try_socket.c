@@ -143,10 +143,10 @@ static inline VALUE receive(VALUE socket, VALUE maxlen, VALUE vflags, VALUE *buf
                             struct sender *sender) {
     int flags = NIL_P(vflags) ? 0 : NUM2INT(vflags);
     long len = NUM2INT(maxlen);
-    if (RB_UNLIKELY(len < 0))
-        rb_raise(rb_eArgError, "negative string size (or size too big)");
     if (!NIL_P(*buffer))
         *buffer = buffer_for(*buffer, len);
+    if (RB_UNLIKELY(len < 0))
+        rb_raise(rb_eArgError, "negative string size (or size too big)");
 
     struct ea_known known;
     ea_socket_begin(socket, &known);
@@ -197,10 +197,10 @@ VALUE ea_tryrecvfrom(VALUE socket, VALUE maxlen, VALUE flags, VALUE buffer) {
 /* --- Sending. */
 
 VALUE ea_trysend(VALUE socket, VALUE string, VALUE vflags, VALUE dest) {
-    int flags = NIL_P(vflags) ? 0 : NUM2INT(vflags);
+    StringValue(string);
     if (RB_UNLIKELY(!NIL_P(dest)))
         dest = ea_to_sockaddr(dest);
-    StringValue(string);
+    int flags = NIL_P(vflags) ? 0 : NUM2INT(vflags);
 
     struct ea_known known;
     ea_result r;

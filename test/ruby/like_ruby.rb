@@ -1,0 +1,85 @@
+# frozen_string_literal: true
+
+# For tests that hold a call of ours beside Ruby's own, on every kind of socket.
+module LikeRuby
+  # What a block gives: its value, or what it raises.
+  def outcome
+    yield
+  rescue StandardError, NoMemoryError => error
+    [error.class, error.message[/.*/]] # without the excerpt of source that some errors come with
+  end
+
+  # Both blocks give the same, or raise the same.
+  def assert_like_ruby(theirs, ours, note = nil)
+    expected = outcome(&theirs)
+    actual = outcome(&ours)
+    expected.nil? ? assert_nil(actual, note) : assert_equal(expected, actual, note)
+    actual
+  end
+
+  # As assert_like_ruby, of two calls that must both fail.
+  def assert_fails_like_ruby(theirs, ours, note = nil)
+    result = assert_like_ruby(theirs, ours, note)
+    assert_kind_of Class, Array(result).first, "#{note}: #{result.inspect} is no error"
+    result
+  end
+
+  def udp_pair
+    a = UDPSocket.new
+    b = UDPSocket.new
+    [a, b].each { |socket| socket.bind("127.0.0.1", 0) }
+    a.connect(*b.addr.values_at(3, 1))
+    b.connect(*a.addr.values_at(3, 1))
+    [a, b]
+  end
+
+  # Yields a new pair of each kind.
+  def each_pair(*kinds)
+    pairs = {
+      stream: -> { UNIXSocket.pair },
+      dgram: -> { UNIXSocket.pair(:DGRAM) },
+      seqpacket: -> { UNIXSocket.pair(:SEQPACKET) },
+      tcp: -> { tcp_pair },
+      udp: -> { udp_pair },
+      socket: -> { Socket.pair(:UNIX, :STREAM) },
+      socket_dgram: -> { Socket.pair(:UNIX, :DGRAM) },
+    }
+    (kinds.empty? ? pairs.keys : kinds).each do |kind|
+      a, b = pairs.fetch(kind).call
+      yield a, b, kind
+    ensure
+      close_all(a, b)
+    end
+  end
+
+  # Objects that the block allocates; it has run once before.
+  def allocations
+    yield
+    GC.disable
+    before = GC.stat(:total_allocated_objects)
+    yield
+    between = GC.stat(:total_allocated_objects)
+    nothing = GC.stat(:total_allocated_objects) - between
+    between - before - nothing
+  ensure
+    GC.enable
+  end
+
+  # Receives once it has arrived.
+  def arrived(socket)
+    assert socket.wait_readable(5), "nothing arrived"
+    yield
+  end
+
+  # What an Addrinfo says; anything else as it is.
+  def describe(sender)
+    return sender unless sender.is_a?(Addrinfo)
+
+    [sender.inspect, sender.to_sockaddr, sender.afamily, sender.pfamily, sender.socktype, sender.protocol, sender.canonname]
+  end
+
+  # Throws away what has arrived.
+  def drain(socket)
+    nil while outcome { socket.recv_nonblock(10_000, exception: false) }.is_a?(String)
+  end
+end
