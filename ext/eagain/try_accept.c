@@ -1,6 +1,354 @@
-/* tryaccept, tryconnect. */
-#include "calls.h"
+/* tryaccept, tryconnect, and new socket objects.
+ *
+ * accept(2) and connect(2) have no flag that makes one call non-blocking, and whether the socket is
+ * cannot be trusted for long, since others may share it. A listener is asked with poll(2) first, each
+ * time (try.h says what remains). A socket that connects is looked at once per attempt; one that blocks
+ * is connected by a sendto(2) of nothing with MSG_FASTOPEN | MSG_DONTWAIT, where it is TCP. No other
+ * kind has such a way: see Eagain.tryconnect.
+ *
+ * An accepted number is closed if no object comes of it. Nothing is allocated before there is one. */
+#include "memory.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <stddef.h>
+#include <unistd.h>
+
+#ifndef IPPROTO_MPTCP
+#define IPPROTO_MPTCP 262
+#endif
+
+/* Classes of the socket library, once they were needed; Qfalse until then. */
+enum { BASIC_SOCKET, SOCKET, TCP_SERVER, TCP_SOCKET, UNIX_SERVER, UNIX_SOCKET, ADDRINFO, CLASSES };
+static const char *const class_names[CLASSES] = {
+    "BasicSocket", "Socket", "TCPServer", "TCPSocket", "UNIXServer", "UNIXSocket", "Addrinfo",
+};
+static VALUE classes[CLASSES];
+
+static ID id_class, id_for_fd, id_do_not_reverse_lookup, id_to_sockaddr, id_inspect_sockaddr;
+
+/* Qfalse: this system or this process does not have it. */
+static VALUE class_of(int which) {
+    if (RB_UNLIKELY(!classes[which])) {
+        ID name = rb_intern(class_names[which]);
+        if (rb_const_defined(rb_cObject, name))
+            classes[which] = rb_const_get(rb_cObject, name);
+    }
+    return classes[which];
+}
+
+static bool is_a(VALUE object, int which) {
+    VALUE klass = class_of(which);
+    return klass && RTEST(rb_obj_is_kind_of(object, klass));
+}
+
+/* --- New sockets. */
+
+struct new_socket {
+    VALUE klass;
+    int number;
+    bool owned; /* by the object: whoever collects it closes the number */
+};
+
+#ifdef HAVE_RB_IO_T_FD
+
+/* Of Ruby's socket library, which does not tell: addresses are not resolved to names. */
+#define MODE_NO_REVERSE_LOOKUP 0x100
+
+/* As every socket of Ruby's begins. Not rb_update_max_fd(), which asks fcntl(2) about a number that is
+ * the highest so far: it serves those who close descriptors before exec, and ours close by
+ * themselves. */
+static VALUE new_socket(VALUE pointer) {
+    struct new_socket *new = (void *)pointer;
+    int lookup = 0;
+    if (RTEST(rb_funcall(class_of(BASIC_SOCKET), id_do_not_reverse_lookup, 0)))
+        lookup = MODE_NO_REVERSE_LOOKUP;
+    VALUE socket = rb_obj_alloc(new->klass);
+    rb_io_t *fptr;
+    MakeOpenFile(socket, fptr);
+    fptr->fd = new->number;
+    new->owned = true;
+    fptr->mode = FMODE_READWRITE | FMODE_DUPLEX | lookup;
+    rb_io_ascii8bit_binmode(socket);
+    rb_io_synchronized(fptr);
+    return socket;
+}
+
+#else
+
+static VALUE new_socket(VALUE pointer) {
+    struct new_socket *new = (void *)pointer;
+    VALUE socket = rb_funcall(new->klass, id_for_fd, 1, INT2FIX(new->number));
+    new->owned = true;
+    return socket;
+}
+
+#endif
+
+VALUE ea_socket_new(VALUE klass, int number) {
+    ea_memory_forget(number);
+    if (number < EA_FACTS_MAX)
+        atomic_store_explicit(&ea_facts[number], (uint8_t)EA_FD_IS_SOCKET, memory_order_relaxed);
+    struct new_socket new = {klass, number, false};
+    int state;
+    VALUE socket = rb_protect(new_socket, (VALUE) & new, &state);
+    if (RB_UNLIKELY(state)) {
+        if (!new.owned)
+            close(number);
+        rb_jump_tag(state);
+    }
+    return socket;
+}
+
+/* --- tryaccept. */
+
+/* What Ruby's own accept makes of it. */
+static VALUE accepted_class(VALUE server) {
+    if (is_a(server, TCP_SERVER))
+        return class_of(TCP_SOCKET);
+    if (is_a(server, UNIX_SERVER))
+        return class_of(UNIX_SOCKET);
+    return class_of(SOCKET);
+}
+
+/* Before a connection could be lost by it. */
+static void check_class(VALUE klass) {
+    if (!RB_TYPE_P(klass, T_CLASS) || RB_FL_TEST(klass, RUBY_FL_SINGLETON) ||
+        !class_of(BASIC_SOCKET) || !RTEST(rb_class_inherited_p(klass, class_of(BASIC_SOCKET))))
+        rb_raise(rb_eTypeError, "%+" PRIsVALUE " is not a subclass of BasicSocket", klass);
+    if (!rb_get_alloc_func(klass))
+        rb_raise(rb_eTypeError, "allocator undefined for %" PRIsVALUE, klass);
+}
+
+/* poll(2) has nothing to say about a socket that does not listen, accept(2) does. */
+static ea_result accept_unready(VALUE server, struct ea_known *known) {
+    if (ea_socket_listens(server))
+        return EA_WAIT_READABLE;
+    known->fd.known |= EA_FD_NONBLOCKING; /* it fails at once, in either mode */
+    return ea_try_accept(&known->fd, NULL, NULL);
+}
+
+VALUE ea_tryaccept(VALUE server, VALUE klass, VALUE *address) {
+    if (!NIL_P(klass))
+        check_class(klass);
+    bool collected = false;
+    struct sockaddr_storage peer;
+    socklen_t length;
+    struct sockaddr *wanted;
+    struct ea_known known;
+    ea_result r;
+    for (;;) {
+        ea_socket_begin(server, &known);
+        length = sizeof(peer);
+        wanted = address || ea_memory_trusted() ? (struct sockaddr *)&peer : NULL;
+        r = ea_try_accept(&known.fd, wanted, wanted ? &length : NULL);
+        if (r == EA_WAIT_READABLE)
+            r = accept_unready(server, &known);
+        ea_known_end(&known);
+        if (RB_LIKELY(r != -EMFILE && r != -ENFILE && r != -ENOMEM) || collected)
+            break;
+        /* Objects that nobody uses any more may hold descriptors. GC.start, unlike rb_gc(), closes
+         * them before it returns. Finalizers may run, and do anything. */
+        rb_funcall(rb_const_get(rb_cObject, rb_intern("GC")), rb_intern("start"), 0);
+        collected = true;
+    }
+    if (r == -ECONNABORTED || r == -EPROTO) /* many in a row: as Ruby's accept_nonblock has them */
+        r = EA_WAIT_READABLE;
+    if (r == EA_WAIT_READABLE)
+        return ea_sym_wait_readable;
+    if (!ea_is_count(r))
+        rb_syserr_fail(ea_errno(r), "accept(2)");
+    VALUE socket = ea_socket_new(NIL_P(klass) ? accepted_class(server) : klass, (int)r);
+    if (!wanted)
+        return socket;
+    if (length > sizeof(peer))
+        length = sizeof(peer);
+    if (ea_memory_trusted())
+        ea_socket_remember_accepted(socket, server, known.fd.fd, wanted, length);
+    if (address)
+        *address = rb_str_freeze(rb_str_new((const char *)wanted, (long)length));
+    return socket;
+}
+
+/* --- tryconnect. */
+
+/* Connects a TCP socket that is in blocking mode, without waiting. -EOPNOTSUPP when it is none, or the
+ * system does not allow it (net.ipv4.tcp_fastopen). */
+static ea_result connect_at_once(const struct ea_fd *fd, const struct sockaddr *address,
+                                 socklen_t length) {
+#ifdef MSG_FASTOPEN
+    for (;;) {
+        if (sendto(fd->fd, NULL, 0, MSG_FASTOPEN | MSG_DONTWAIT | MSG_NOSIGNAL, address, length) >=
+            0)
+            return 0;
+        if (errno == EINTR)
+            continue;
+        if (errno == EINPROGRESS || errno == EALREADY || errno == EAGAIN)
+            return EA_WAIT_WRITABLE;
+        return -errno;
+    }
+#else
+    return -EOPNOTSUPP;
+#endif
+}
+
+static bool is_tcp(VALUE socket) {
+    int family = ea_socket_family(socket);
+    if ((family != AF_INET && family != AF_INET6) || ea_socket_type(socket) != SOCK_STREAM)
+        return false;
+    int protocol = ea_socket_protocol(socket);
+    return protocol == 0 || protocol == IPPROTO_TCP || protocol == IPPROTO_MPTCP;
+}
+
+static ea_result try_connect(VALUE socket, struct ea_fd *fd, const struct sockaddr *address,
+                             socklen_t length) {
+    sa_family_t family = AF_UNSPEC;
+    size_t at = offsetof(struct sockaddr, sa_family);
+    if (length >= at + sizeof(family))
+        memcpy(&family, (const char *)address + at, sizeof(family));
+    if (family == AF_UNSPEC) { /* dissolves a connection; never waits */
+        ea_memory_forget(fd->fd);
+        return ea_try_connect(fd, address, length);
+    }
+    enum ea_mode mode = ea_socket_mode(socket);
+    ea_result r = -EOPNOTSUPP;
+    bool tcp = mode != EA_MODE_NONBLOCKING && is_tcp(socket);
+    if (tcp)
+        r = connect_at_once(fd, address, length);
+    if (!tcp || (r == -EOPNOTSUPP && mode == EA_MODE_UNKNOWN))
+        r = ea_try_connect(fd, address, length);
+    if (r == -EISCONN)
+        r = 0;
+    ea_socket_remember_mode(socket, r == 0 || r == EA_WAIT_WRITABLE ? mode : EA_MODE_UNKNOWN);
+    return r;
+}
+
+NORETURN(static void fail_to_connect(int error, VALUE sockaddr, VALUE address));
+static void fail_to_connect(int error, VALUE sockaddr, VALUE address) {
+    if (!is_a(address, ADDRINFO)) {
+        /* A string that is no address at all says so here, with ArgumentError, as Ruby's own does. */
+        address = rb_class_new_instance(1, &sockaddr, class_of(ADDRINFO));
+    }
+    VALUE text = rb_funcall(address, id_inspect_sockaddr, 0);
+    rb_syserr_fail_str(error, rb_sprintf("connect(2) for %" PRIsVALUE, text));
+}
+
+VALUE ea_tryconnect(VALUE socket, VALUE address) {
+    VALUE sockaddr = address;
+    if (is_a(address, ADDRINFO))
+        sockaddr = rb_funcall(address, id_to_sockaddr, 0);
+    StringValue(sockaddr);
+    socklen_t length = (socklen_t)RSTRING_LENINT(sockaddr);
+    struct ea_known known;
+    ea_socket_begin(socket, &known);
+    ea_result r = try_connect(socket, &known.fd, (const void *)RSTRING_PTR(sockaddr), length);
+    ea_known_end(&known);
+    if (r == 0)
+        return INT2FIX(0);
+    if (r == EA_WAIT_WRITABLE)
+        return ea_sym_wait_writable;
+    fail_to_connect(r == -EBUSY ? EAGAIN : ea_errno(r), sockaddr, address);
+}
+
+/* --- In Ruby. */
+
+/* The class: of tryaccept, nil if it is not given. */
+static VALUE class_option(VALUE options) {
+    VALUE klass = Qundef;
+    if (!NIL_P(options))
+        rb_get_kwargs(options, &id_class, 0, 1, &klass);
+    return klass == Qundef ? Qnil : klass;
+}
+
+/*
+ * call-seq:
+ *   Eagain.tryaccept(server, class: nil) -> socket or :wait_readable
+ *
+ * Accepts one connection, if there is one: two system calls, or one when there is none. Never waits,
+ * whatever the mode of the listener, and does not change it; but see ea_try_accept in
+ * <eagain/try.h> for listeners in blocking mode that other processes accept from.
+ *
+ * The new socket is non-blocking and closed on exec. It is what Ruby's own +accept+ of the server
+ * gives: a TCPSocket of a TCPServer, a UNIXSocket of a UNIXServer, else a Socket (without the address,
+ * which Eagain.remote_address has); or of the given class, a subclass of BasicSocket. After
+ * <tt>require "eagain/io"</tt> it remembers its peer.
+ *
+ * Connections that failed in the queue are passed over. Raises Errno::EMFILE and Errno::ENFILE when
+ * descriptors have run out, even after a garbage collection: the connection stays in the queue.
+ * Raises Errno::EINVAL when the socket does not listen, TypeError when the class or the server is no
+ * BasicSocket, IOError when the server is closed.
+ */
+static VALUE s_tryaccept(int argc, VALUE *argv, VALUE self) {
+    (void)self;
+    VALUE server, options;
+    rb_scan_args(argc, argv, "1:", &server, &options);
+    VALUE klass = class_option(options);
+    return ea_tryaccept(ea_to_io(server), klass, NULL);
+}
+
+/*
+ * call-seq:
+ *   server.tryaccept(class: nil) -> socket or :wait_readable
+ *
+ * See Eagain.tryaccept. After <tt>require "eagain/io"</tt>.
+ */
+static VALUE m_tryaccept(int argc, VALUE *argv, VALUE self) {
+    VALUE options;
+    rb_scan_args(argc, argv, "0:", &options);
+    return ea_tryaccept(self, class_option(options), NULL);
+}
+
+/*
+ * call-seq:
+ *   Eagain.tryconnect(socket, address) -> 0 or :wait_writable
+ *
+ * Begins to connect a socket to an address, an Addrinfo or a packed sockaddr, or tells how far that
+ * is: 0 when it is connected, <tt>:wait_writable</tt> while it is under way. Wait until the socket is
+ * writable, then call it again with the same address for the outcome.
+ *
+ * Every other outcome raises its Errno, as Socket#connect_nonblock does: Errno::ECONNREFUSED,
+ * Errno::ETIMEDOUT and so on. Errno::EAGAIN is that of a UNIX socket whose peer's queue is full: nothing
+ * is under way, and no event will tell of room; try again later. Raises IOError when the socket is
+ * closed, TypeError when it is no BasicSocket or the address is none.
+ *
+ * The sockets that Ruby makes are non-blocking. One that is not (it was inherited, say) stays so, and is
+ * not waited for either:
+ *
+ * - TCP connects with MSG_FASTOPEN and no data, which puts the Fast Open option into the first
+ *   segment. Where the system does not allow that (net.ipv4.tcp_fastopen without bit 0) it raises
+ *   Errno::EOPNOTSUPP;
+ * - datagram sockets never wait;
+ * - other sockets wait, in blocking mode, as connect(2) does: UNIX sockets while the peer's queue is
+ *   full.
+ */
+static VALUE s_tryconnect(VALUE self, VALUE socket, VALUE address) {
+    (void)self;
+    return ea_tryconnect(ea_to_io(socket), address);
+}
+
+/*
+ * call-seq:
+ *   socket.tryconnect(address) -> 0 or :wait_writable
+ *
+ * See Eagain.tryconnect. After <tt>require "eagain/io"</tt>.
+ */
+static VALUE m_tryconnect(VALUE self, VALUE address) {
+    return ea_tryconnect(self, address);
+}
 
 void ea_init_try_accept(VALUE module) {
-    (void)module;
+    for (int i = 0; i < CLASSES; i++)
+        rb_gc_register_address(&classes[i]);
+    id_class = rb_intern("class");
+    id_for_fd = rb_intern("for_fd");
+    id_do_not_reverse_lookup = rb_intern("do_not_reverse_lookup");
+    id_to_sockaddr = rb_intern("to_sockaddr");
+    id_inspect_sockaddr = rb_intern("inspect_sockaddr");
+    rb_define_module_function(module, "tryaccept", s_tryaccept, -1);
+    rb_define_module_function(module, "tryconnect", s_tryconnect, 2);
+
+    VALUE methods = rb_define_module_under(module, "SocketMethods");
+    rb_funcall(module, rb_intern("private_constant"), 1, ID2SYM(rb_intern("SocketMethods")));
+    rb_define_method(methods, "tryaccept", m_tryaccept, -1);
+    rb_define_method(methods, "tryconnect", m_tryconnect, 1);
 }

@@ -1,0 +1,30 @@
+/* What memory.c tells of sockets to the calls that make or connect them; for the rest see calls.h. */
+#ifndef EA_RB_MEMORY_H
+#define EA_RB_MEMORY_H
+
+#include "calls.h"
+
+/* O_NONBLOCK of the socket's description. Asked of the kernel when it is not remembered. */
+enum ea_mode { EA_MODE_UNKNOWN, EA_MODE_NONBLOCKING, EA_MODE_BLOCKING };
+
+enum ea_mode ea_socket_mode(VALUE socket);
+/* For as long as one attempt to connect lasts; EA_MODE_UNKNOWN forgets. */
+void ea_socket_remember_mode(VALUE socket, enum ea_mode mode);
+
+/* Is it a listener? Remembered even where no guard stands: all that a wrong answer can do is to let
+ * tryaccept say "would block" where accept(2) says EINVAL. */
+bool ea_socket_listens(VALUE socket);
+
+/* Is anything to be remembered? False until require "eagain/io" has put up the guards. */
+bool ea_memory_trusted(void);
+
+/* The socket was accepted just now, from the server when that was the descriptor `listener` (other
+ * threads may have run since), and from this peer. Does not raise because of the server. */
+void ea_socket_remember_accepted(VALUE socket, VALUE server, int listener,
+                                 const struct sockaddr *peer, socklen_t length);
+
+/* The number holds something new, or its addresses have changed: whoever remembers something of it
+ * does so no more. */
+void ea_memory_forget(int number);
+
+#endif
