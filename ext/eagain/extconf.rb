@@ -52,6 +52,8 @@ have_struct_member("rb_io_t", "fd", "ruby/io.h") # hidden one day
   "pipe2" => "unistd.h",
   "ppoll" => "poll.h",
   "preadv2" => "sys/uio.h",
+  "sendfile" => "sys/sendfile.h",
+  "splice" => "fcntl.h",
 }.each do |function, header|
   $defs << "-DEA_HAVE_#{function.upcase}" if have_func(function, header)
 end
