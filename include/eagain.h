@@ -5,6 +5,7 @@
 #ifndef EAGAIN_H
 #define EAGAIN_H
 
+#include <eagain/event.h>
 #include <eagain/fd.h>
 #include <eagain/offload.h>
 #include <eagain/poll.h>

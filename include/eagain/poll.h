@@ -16,20 +16,12 @@
 #ifndef EAGAIN_POLL_H
 #define EAGAIN_POLL_H
 
+#include <eagain/event.h>
 #include <eagain/fd.h>
 #include <eagain/timer.h>
 #include <eagain/wake.h>
 
 EA_BEGIN
-
-/* Events. The values are those of poll(2) on Linux, and of Ruby's IO::READABLE, PRIORITY, WRITABLE. */
-enum ea_event {
-    EA_READABLE = 1,
-    EA_PRIORITY = 2,
-    EA_WRITABLE = 4,
-    EA_ERROR = 8,   /* reported only */
-    EA_HANGUP = 16, /* reported only; always together with EA_READABLE */
-};
 
 enum ea_wake_reason {
     EA_WAKE_NONE = 0, /* still parked */
