@@ -25,8 +25,17 @@ VALUE ea_to_sockaddr(VALUE address);
 /* The symbol of a would-block; of an error, raises Errno with the name of the call, as Ruby's methods
  * of sockets do. r is neither a count nor EA_EOF. */
 VALUE ea_socket_answer(ea_result r, const char *call);
-/* Socket, Addrinfo, ...: a constant of the socket library, which is loaded. */
-VALUE ea_socket_constant(VALUE under, const char *name);
+/* A class of the socket library, which is loaded. */
+enum ea_socket_class {
+    EA_ADDRINFO,
+    EA_ANCILLARY_DATA,
+    EA_IP_SOCKET,
+    EA_SOCKET,
+    EA_SOCKET_ERROR,
+    EA_UNIX_SOCKET,
+    EA_SOCKET_CLASSES,
+};
+VALUE ea_socket_class(enum ea_socket_class which);
 
 /* try_message.c */
 VALUE ea_tryrecvmsg(VALUE socket, VALUE maxlen, VALUE flags, VALUE maxcontrol, bool scm_rights);

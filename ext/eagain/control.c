@@ -10,27 +10,14 @@
 
 /* --- Sending. */
 
-static VALUE ancillary_data(void) {
-    return ea_socket_constant(ea_socket_constant(rb_cObject, "Socket"), "AncillaryData");
-}
-
-static int family_of(VALUE socket) {
-    struct ea_known known;
-    ea_socket_begin(socket, &known);
-    int family = AF_UNSPEC;
-    socklen_t len = sizeof(family);
-    getsockopt(known.fd.fd, SOL_SOCKET, SO_DOMAIN, &family, &len);
-    return family;
-}
-
 static VALUE field(VALUE object, const char *name) {
     return rb_funcall(object, rb_intern(name), 0);
 }
 
 /* Symbols and names become numbers as the family has it. */
 static VALUE normal(VALUE socket, VALUE level, VALUE type, VALUE data) {
-    VALUE args[] = {INT2NUM(family_of(socket)), level, type, data};
-    return rb_class_new_instance(4, args, ancillary_data());
+    VALUE args[] = {INT2NUM(ea_socket_family(socket)), level, type, data};
+    return rb_class_new_instance(4, args, ea_socket_class(EA_ANCILLARY_DATA));
 }
 
 void ea_control_read(VALUE socket, VALUE object, struct ea_control *control) {
@@ -46,8 +33,9 @@ void ea_control_read(VALUE socket, VALUE object, struct ea_control *control) {
         type = rb_ary_entry(triple, 1);
         data = rb_ary_entry(triple, 2);
     } else {
-        VALUE io =
-            RTEST(rb_obj_is_kind_of(object, ancillary_data())) ? Qnil : rb_io_check_io(object);
+        VALUE io = RTEST(rb_obj_is_kind_of(object, ea_socket_class(EA_ANCILLARY_DATA)))
+                       ? Qnil
+                       : rb_io_check_io(object);
         if (!NIL_P(io)) {
             *control = (struct ea_control){.data = io};
             return;
@@ -156,21 +144,23 @@ void ea_control_discard(struct msghdr *message, size_t from) {
 static VALUE adopt(int number, size_t *adopted) {
     struct stat status;
     if (fstat(number, &status) != 0)
-        rb_raise(ea_socket_constant(rb_cObject, "SocketError"), "invalid fd in SCM_RIGHTS");
+        rb_raise(ea_socket_class(EA_SOCKET_ERROR), "invalid fd in SCM_RIGHTS");
+#ifndef MSG_CMSG_CLOEXEC
+    rb_fd_fix_cloexec(number);
+#endif
     if (S_ISSOCK(status.st_mode)) {
-        VALUE klass = ea_socket_constant(rb_cObject, "Socket");
-        ++*adopted;
-        return rb_funcall(klass, rb_intern("for_fd"), 1, INT2NUM(number));
+        VALUE klass = ea_socket_class(EA_SOCKET);
+        ++*adopted; /* ea_socket_new() closes it if it raises */
+        return ea_socket_new(klass, number);
     }
-    rb_update_max_fd(number);
     VALUE io = rb_io_fdopen(number, O_RDWR, NULL);
     ++*adopted;
     return io;
 }
 
 void ea_control_push(VALUE socket, struct msghdr *message, VALUE array, size_t *adopted) {
-    VALUE klass = ancillary_data();
-    VALUE family = INT2NUM(family_of(socket));
+    VALUE klass = ea_socket_class(EA_ANCILLARY_DATA);
+    VALUE family = INT2NUM(ea_socket_family(socket));
     for (struct cmsghdr *header = CMSG_FIRSTHDR(message); header;
          header = CMSG_NXTHDR(message, header)) {
         const char *data = (const char *)CMSG_DATA(header);

@@ -7,6 +7,7 @@
 #include "scratch.h"
 
 #include <netdb.h>
+#include <stdatomic.h>
 #include <sys/un.h>
 
 /* Who sent it. */
@@ -29,28 +30,30 @@ VALUE ea_socket_answer(ea_result r, const char *call) {
     rb_syserr_fail(ea_errno(r), call);
 }
 
-VALUE ea_socket_constant(VALUE under, const char *name) {
-    return rb_const_get(under, rb_intern(name));
+VALUE ea_socket_class(enum ea_socket_class which) {
+    static const char *const names[EA_SOCKET_CLASSES] = {
+        [EA_ADDRINFO] = "Addrinfo",        [EA_ANCILLARY_DATA] = "Socket::AncillaryData",
+        [EA_IP_SOCKET] = "IPSocket",       [EA_SOCKET] = "Socket",
+        [EA_SOCKET_ERROR] = "SocketError", [EA_UNIX_SOCKET] = "UNIXSocket",
+    };
+    static _Atomic VALUE classes[EA_SOCKET_CLASSES]; /* Qfalse: not needed yet */
+    VALUE klass = classes[which];
+    if (RB_UNLIKELY(!klass)) {
+        klass = rb_path2class(names[which]);
+        rb_gc_register_mark_object(klass); /* it will not be moved either */
+        classes[which] = klass;
+    }
+    return klass;
 }
 
 VALUE ea_to_sockaddr(VALUE address) {
     if (!RB_TYPE_P(address, T_STRING)) {
-        ID name = rb_intern("Addrinfo");
-        if (rb_const_defined(rb_cObject, name) &&
-            RTEST(rb_obj_is_kind_of(address, rb_const_get(rb_cObject, name))))
+        if (rb_const_defined(rb_cObject, rb_intern("Addrinfo")) &&
+            RTEST(rb_obj_is_kind_of(address, ea_socket_class(EA_ADDRINFO))))
             address = rb_funcall(address, rb_intern("to_sockaddr"), 0);
     }
     StringValue(address);
     return address;
-}
-
-static int type_of(VALUE socket) {
-    struct ea_known known;
-    ea_socket_begin(socket, &known);
-    int type = 0;
-    socklen_t len = sizeof(type);
-    getsockopt(known.fd.fd, SOL_SOCKET, SO_TYPE, &type, &len);
-    return type;
 }
 
 VALUE ea_socket_addrinfo(VALUE socket, const struct sockaddr *address, socklen_t len) {
@@ -58,8 +61,8 @@ VALUE ea_socket_addrinfo(VALUE socket, const struct sockaddr *address, socklen_t
                      ? address->sa_family
                      : AF_UNSPEC;
     VALUE args[] = {rb_str_new((const char *)address, (long)len), INT2FIX(family),
-                    INT2NUM(type_of(socket)), INT2FIX(0)};
-    return rb_class_new_instance(4, args, ea_socket_constant(rb_cObject, "Addrinfo"));
+                    INT2NUM(ea_socket_type(socket)), INT2FIX(0)};
+    return rb_class_new_instance(4, args, ea_socket_class(EA_ADDRINFO));
 }
 
 /* --- Senders, as recvfrom and recvfrom_nonblock of the socket's class give them. */
@@ -105,23 +108,22 @@ static VALUE ip_sender(VALUE socket, const struct sender *sender) {
     int error = getnameinfo(&sender->address.any, sender->len, number, sizeof(number), port,
                             sizeof(port), NI_NUMERICHOST | NI_NUMERICSERV);
     if (error)
-        rb_raise(ea_socket_constant(rb_cObject, "SocketError"), "getnameinfo: %s",
-                 gai_strerror(error));
+        rb_raise(ea_socket_class(EA_SOCKET_ERROR), "getnameinfo: %s", gai_strerror(error));
     VALUE numeric = rb_str_new_cstr(number), host = Qnil;
     /* Only then may this wait, for the resolver: the sender's name was asked for. */
     if (!RTEST(rb_funcall(socket, rb_intern("do_not_reverse_lookup"), 0))) {
         VALUE addrinfo = ea_socket_addrinfo(socket, &sender->address.any, sender->len);
-        host = rb_rescue2(host_of, addrinfo, no_host, Qnil,
-                          ea_socket_constant(rb_cObject, "SocketError"), (VALUE)0);
+        host = rb_rescue2(host_of, addrinfo, no_host, Qnil, ea_socket_class(EA_SOCKET_ERROR),
+                          (VALUE)0);
     }
     return rb_ary_new_from_args(4, family_name(sender->address.any.sa_family), INT2FIX(atoi(port)),
                                 NIL_P(host) ? numeric : host, numeric);
 }
 
 static VALUE sender_of(VALUE socket, const struct sender *sender) {
-    if (RTEST(rb_obj_is_kind_of(socket, ea_socket_constant(rb_cObject, "IPSocket"))))
+    if (RTEST(rb_obj_is_kind_of(socket, ea_socket_class(EA_IP_SOCKET))))
         return ip_sender(socket, sender);
-    if (RTEST(rb_obj_is_kind_of(socket, ea_socket_constant(rb_cObject, "UNIXSocket"))))
+    if (RTEST(rb_obj_is_kind_of(socket, ea_socket_class(EA_UNIX_SOCKET))))
         return unix_sender(sender);
     return ea_socket_addrinfo(socket, &sender->address.any, sender->len);
 }

@@ -451,7 +451,6 @@ class TryMessageTest < EagainTest
       [Addrinfo, Socket::AncillaryData].each do |klass|
         klass.prepend(Module.new { define_method(:initialize) { |*args| $fail == klass ? raise("on purpose") : super(*args) } })
       end
-      Socket.singleton_class.prepend(Module.new { def for_fd(*) = $fail == Socket ? raise("on purpose") : super })
       before = count.call
       [Addrinfo, Socket::AncillaryData].each do |klass|
         [true, false].each do |scm_rights|
@@ -590,6 +589,22 @@ class TryMessageTest < EagainTest
     assert_equal({ "sendto" => 2000, "recvfrom" => 2000 }, t.work, t.to_s)
   end
 
+  def test_messages_with_everything_are_one_call_each
+    t = strace(<<~RUBY)
+      require "eagain/io"
+      GC.disable
+      a, b = UNIXSocket.pair(:SEQPACKET)
+      credentials = [:SOCKET, :CREDENTIALS, [Process.pid, Process.uid, Process.gid].pack("i3")]
+      b.setsockopt(:SOCKET, :PASSCRED, true)
+      exchange = proc { Eagain.trysendmsg(a, %w[a b], 0, nil, credentials); Eagain.tryrecvmsg(b) }
+      exchange.call
+      mark
+      100.times(&exchange)
+      mark
+    RUBY
+    assert_equal({ "sendmsg" => 100, "recvmsg" => 100 }, t.work, t.to_s)
+  end
+
   def test_under_gc_stress_and_compaction
     script = <<~RUBY
       require "socket"
@@ -611,6 +626,30 @@ class TryMessageTest < EagainTest
       puts "ok"
     RUBY
     assert_child "ok\n", script
+  end
+
+  def test_in_ractors
+    script = <<~RUBY
+      require "socket"
+      ractors = Array.new(2) do |i|
+        Ractor.new(i) do |number|
+          a, b = UNIXSocket.pair(:SEQPACKET)
+          200.times do |n|
+            message = "\#{number}:\#{n}" * 300
+            Eagain.trysendmsg(a, message, 0, nil, [:SOCKET, :RIGHTS, [0].pack("i")], a)
+            data, _, _, control = Eagain.tryrecvmsg(b, scm_rights: n.even?)
+            raise unless data == message && control.data.bytesize == 8
+            control.unix_rights&.each(&:close)
+            Eagain.trysend(a, message)
+            raise unless Eagain.tryrecvfrom(b, 10_000) == [message, ["AF_UNIX", ""]]
+            raise unless Eagain.tryrecv(b, 10_000) == :wait_readable
+          end
+          :ok
+        end
+      end
+      puts ractors.map { |ractor| ractor.respond_to?(:value) ? ractor.value : ractor.take }.join(" ")
+    RUBY
+    assert_child "ok ok\n", script
   end
 
   # Random types and sizes: the same error as Ruby's, or none.
