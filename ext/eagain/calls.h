@@ -68,6 +68,12 @@ int64_t ea_deadline_of(VALUE timeout);
 /* After the would-block `blocked`: waits until it is worth another try. EA_TIME_NEVER: as long as
  * IO#timeout says. Eagain::TimeoutError when the time is over, with the count of bytes written so far. */
 void ea_wait_again(VALUE io, ea_result blocked, int64_t deadline, size_t written);
+/* The same; false when the time is over. */
+bool ea_wait_after(VALUE io, ea_result blocked, int64_t deadline);
+/* As ea_wait(), for who has not tried; EA_TIME_NEVER as ea_wait_again(). */
+unsigned ea_wait_untried(VALUE io, unsigned events, int64_t deadline);
+/* Raises Eagain::TimeoutError. */
+NORETURN(void ea_wait_expire(size_t written));
 /* Lets other fibers run, if this one has done I/O without a wait for long. To be called before an
  * attempt, and not after it, since it may raise. */
 void ea_wait_account(void);

@@ -17,7 +17,7 @@
 
 static VALUE timeout_error;   /* Eagain::TimeoutError */
 static VALUE scheduler_class; /* Eagain::Scheduler */
-static ID id_written;
+static ID id_written, accept_options[2];
 
 /* --- Deadlines. */
 
@@ -132,19 +132,24 @@ void ea_wait_account(void) {
         ea_fiber_account(own);
 }
 
-NORETURN(static void expire(size_t written));
-static void expire(size_t written) {
+void ea_wait_expire(size_t written) {
     VALUE error = rb_exc_new_cstr(timeout_error, "Blocking operation timed out!");
     rb_ivar_set(error, id_written, SIZET2NUM(written));
     rb_exc_raise(error);
 }
 
-void ea_wait_again(VALUE io, ea_result blocked, int64_t deadline, size_t written) {
+static int64_t deadline_or_own(VALUE io, int64_t deadline) {
+    return deadline == EA_TIME_NEVER ? ea_deadline_of(timeout_of(io)) : deadline;
+}
+
+bool ea_wait_after(VALUE io, ea_result blocked, int64_t deadline) {
     unsigned events = blocked == EA_WAIT_READABLE ? EA_READABLE : EA_WRITABLE;
-    if (deadline == EA_TIME_NEVER)
-        deadline = ea_deadline_of(timeout_of(io));
-    if (ea_wait(io, events, deadline) == 0)
-        expire(written);
+    return ea_wait(io, events, deadline_or_own(io, deadline)) != 0;
+}
+
+void ea_wait_again(VALUE io, ea_result blocked, int64_t deadline, size_t written) {
+    if (!ea_wait_after(io, blocked, deadline))
+        ea_wait_expire(written);
 }
 
 /* --- For blocking.rb, hidden. */
@@ -161,6 +166,10 @@ static VALUE s_await(VALUE self, VALUE io, VALUE answer, VALUE limit, VALUE writ
     int64_t deadline = NIL_P(limit) ? EA_TIME_NEVER : NUM2LL(limit);
     ea_wait_again(ea_to_io(io), blocked, deadline, NUM2SIZET(written));
     return Qnil;
+}
+
+static VALUE s_expire(VALUE self, VALUE written) {
+    ea_wait_expire(NUM2SIZET(written));
 }
 
 /* Before an attempt: others may run, where this fiber has gone on without a wait for long. */
@@ -184,8 +193,8 @@ static void check_writable(VALUE io) {
     rb_io_check_writable(fptr);
 }
 
-static unsigned wait_public(VALUE io, unsigned events, VALUE timeout) {
-    int64_t deadline = ea_deadline_of(NIL_P(timeout) ? timeout_of(io) : timeout);
+unsigned ea_wait_untried(VALUE io, unsigned events, int64_t deadline) {
+    deadline = deadline_or_own(io, deadline);
     if (is_over(deadline)) { /* it was 0, or nearly so: a look */
         int number = ea_io_number(events == EA_WRITABLE ? rb_io_get_write_io(io) : io);
         ea_result ready = ea_try_poll(number, events);
@@ -194,6 +203,10 @@ static unsigned wait_public(VALUE io, unsigned events, VALUE timeout) {
         return ready > 0 ? ready_events(INT2NUM((int)ready), events) : 0;
     }
     return wait_for(io, events, deadline, 0);
+}
+
+static unsigned wait_public(VALUE io, unsigned events, VALUE timeout) {
+    return ea_wait_untried(io, events, ea_deadline_of(timeout));
 }
 
 /* call-seq: Eagain.wait_readable(io, timeout = nil) -> io, or nil
@@ -243,6 +256,27 @@ static VALUE s_wait(int argc, VALUE *argv, VALUE self) {
     return ready ? UINT2NUM(ready) : Qnil;
 }
 
+/* call-seq: Eagain.accept(server, class: nil, timeout: nil) -> socket
+ *
+ * Accepts a connection, or waits for one: a socket of the class that the server's own accept has, or of
+ * the given one. As tryaccept otherwise. With timeout: in seconds, TimeoutError when it is over. */
+static VALUE s_accept(int argc, VALUE *argv, VALUE self) {
+    VALUE server, options, values[2] = {Qundef, Qundef};
+    rb_scan_args(argc, argv, "1:", &server, &options);
+    if (!NIL_P(options))
+        rb_get_kwargs(options, accept_options, 0, 2, values);
+    VALUE klass = values[0] == Qundef ? Qnil : values[0];
+    int64_t deadline = ea_deadline_of(values[1] == Qundef ? Qnil : values[1]);
+    server = ea_to_io(server);
+    for (;;) {
+        ea_wait_account();
+        VALUE socket = ea_tryaccept(server, klass, NULL);
+        if (socket != ea_sym_wait_readable)
+            return socket;
+        ea_wait_again(server, EA_WAIT_READABLE, deadline, 0);
+    }
+}
+
 /* Document-class: Eagain::TimeoutError
  *
  * The time that a call with timeout: had is over, or that of IO#timeout. An IO::TimeoutError, or, on a
@@ -262,6 +296,8 @@ static VALUE timeout_superclass(void) {
 
 void ea_init_wait(VALUE module) {
     id_written = rb_intern("@written");
+    accept_options[0] = rb_intern("class");
+    accept_options[1] = rb_intern("timeout");
     scheduler_class = rb_const_get(module, rb_intern("Scheduler"));
     rb_gc_register_mark_object(scheduler_class);
     timeout_error = rb_define_class_under(module, "TimeoutError", timeout_superclass());
@@ -274,8 +310,10 @@ void ea_init_wait(VALUE module) {
     rb_define_singleton_method(module, "wait_readable", s_wait_readable, -1);
     rb_define_singleton_method(module, "wait_writable", s_wait_writable, -1);
     rb_define_singleton_method(module, "wait", s_wait, -1);
+    rb_define_singleton_method(module, "accept", s_accept, -1);
     VALUE hidden = rb_singleton_class(module);
     rb_define_private_method(hidden, "deadline", s_deadline, 1);
     rb_define_private_method(hidden, "await", s_await, 4);
+    rb_define_private_method(hidden, "expire", s_expire, 1);
     rb_define_private_method(hidden, "account", s_account, 0);
 }

@@ -1,0 +1,221 @@
+# frozen_string_literal: true
+
+# The blocking twins of the try calls. Each tries first, and waits only after a would-block: a fiber of
+# a scheduler lets the others run meanwhile, a thread the other threads. What is there at once costs one
+# system call, as the try call does.
+#
+# All take +timeout:+, in seconds (Integer, Float, Rational), for the whole call:
+#
+# nil::      none, but what IO#timeout says, for each wait, as with Ruby's own methods
+# 0::        one attempt, and TimeoutError if it would block
+# negative:: ArgumentError, as of Kernel#sleep; TypeError for what is no number
+#
+# and raise TimeoutError when it is over; IOError when the IO is closed meanwhile; and what the try call
+# raises. A thread in a wait can be killed and raised in, and signals are handled.
+module Eagain
+  # Between two attempts where there is nothing to wait for, in seconds.
+  PAUSE = 0.005
+  private_constant :PAUSE
+
+  class << self
+    # Reads what is there, at most +maxlen+ bytes, or waits for the first.
+    #
+    # Returns the bytes, binary, in +buffer+ if that is given; nil at the end of file. As IO#readpartial
+    # otherwise: what Ruby has read ahead is given out first. +io+ may be an OpenSSL::SSL::SSLSocket, for
+    # whose sake the wait may be for room to write.
+    def read(io, maxlen, buffer = nil, timeout: nil)
+      attempt(io, timeout) { tryread(io, maxlen, buffer) }
+    end
+
+    # Reads into several strings, of at most +maxlens+ bytes each, by one system call. As tryreadv
+    # otherwise; waits for the first byte.
+    def readv(io, maxlens, buffers = nil, timeout: nil)
+      attempt(io, timeout) { tryreadv(io, maxlens, buffers) }
+    end
+
+    # As read, but leaves what it returns to be read again.
+    def peek(io, maxlen, buffer = nil, timeout: nil)
+      attempt(io, timeout) { trypeek(io, maxlen, buffer) }
+    end
+
+    # Writes all of the strings (anything else by its #to_s), as they are at the time of the call, and returns the
+    # count of bytes. Bytes go out as they are: nothing is transcoded, and what Ruby has buffered goes
+    # first. Several strings go out in one system call, if there is room. +io+ may be an
+    # OpenSSL::SSL::SSLSocket.
+    #
+    # TimeoutError#written says how many bytes were written before the time was over.
+    def write(io, *strings, timeout: nil)
+      limit = timeout && deadline(timeout)
+      strings.size == 1 ? write_whole(io, strings[0], limit) : write_all(io, strings, limit)
+    end
+
+    # Receives from a socket, as recv(2) with +flags+ (Socket::MSG_PEEK...), or waits for a message.
+    # Returns the bytes, in +buffer+ if that is given; nil at the end of a stream.
+    def recv(socket, maxlen, flags = 0, buffer = nil, timeout: nil)
+      attempt(socket, timeout) { tryrecv(socket, maxlen, flags, buffer) }
+    end
+
+    # As recv, and tells who has sent it: <tt>[string, sender]</tt>, the sender as of tryrecvfrom.
+    def recvfrom(socket, maxlen, flags = 0, buffer = nil, timeout: nil)
+      attempt(socket, timeout) { tryrecvfrom(socket, maxlen, flags, buffer) }
+    end
+
+    # Connects a socket to +address+ (a packed address or an Addrinfo), or raises why not, as Socket#connect:
+    # Errno::ECONNREFUSED and so on. Returns 0. After a TimeoutError the attempt goes on by itself: close
+    # the socket. As tryconnect otherwise.
+    def connect(socket, address, timeout: nil)
+      limit = timeout && deadline(timeout)
+      begin
+        account
+        while Symbol === (answer = tryconnect(socket, address))
+          await(socket, answer, limit, 0)
+        end
+      rescue Errno::EAGAIN # a UNIX socket whose peer's queue is full: nothing tells of room in it
+        pause(limit)
+        retry
+      end
+      answer
+    end
+
+    # Sends a string by a socket, to +dest+ (a packed address or an Addrinfo) if it is not connected, as
+    # sendto(2): in one piece, or, on a stream, as much as there is room for. Returns the count of bytes.
+    # (The twin of trysend; +Eagain.send+ is Object's.)
+    def sendto(socket, string, flags = 0, dest = nil, timeout: nil)
+      attempt(socket, timeout) { trysend(socket, string, flags, dest) }
+    end
+
+    # Receives a message with what comes along with it: <tt>[string, sender, flags, *controls]</tt>, as of
+    # tryrecvmsg; nil at the end of a stream.
+    def recvmsg(socket, maxlen = nil, flags = 0, maxcontrol = nil, scm_rights: false, timeout: nil)
+      attempt(socket, timeout) do
+        if scm_rights
+          tryrecvmsg(socket, maxlen, flags, maxcontrol, scm_rights: true)
+        else
+          tryrecvmsg(socket, maxlen, flags, maxcontrol)
+        end
+      end
+    end
+
+    # Sends a message (a String, or an Array of them), with IOs or other ancillary data. Returns the count
+    # of bytes, which may be less than all of them on a stream. As trysendmsg otherwise.
+    def sendmsg(socket, message, flags = 0, dest = nil, *controls, timeout: nil)
+      attempt(socket, timeout) { trysendmsg(socket, message, flags, dest, *controls) }
+    end
+
+    # Sends +count+ bytes of the file +from+ to the socket +to+, all of them, but for the end of the file.
+    # Returns how many were sent. As trysendfile otherwise: from +offset+, or from where the file stands.
+    #
+    # TimeoutError#written says how many bytes were sent before the time was over.
+    def sendfile(to, from, count, offset = nil, timeout: nil)
+      limit = timeout && deadline(timeout)
+      sent = 0
+      loop do
+        account
+        answer = trysendfile(to, from, count, offset)
+        next await(to, answer, limit, sent) if Symbol === answer
+        return sent unless answer
+
+        sent += answer
+        count = count.to_int - answer
+        return sent unless count.positive?
+
+        offset += answer if offset
+      end
+    end
+
+    # Moves what is there, at most +count+ bytes, from one IO to another, one of which is a pipe, or waits
+    # for something to move, and for room. Returns how many were moved; nil at the end of +from+. As
+    # trysplice otherwise.
+    def splice(from, to, count, timeout: nil)
+      limit = timeout && deadline(timeout)
+      account
+      while Symbol === (answer = trysplice(from, to, count))
+        await(answer.equal?(:wait_readable) ? from : to, answer, limit, 0)
+      end
+      answer
+    end
+
+    private
+
+    # Yields until the answer is not a would-block.
+    def attempt(io, timeout)
+      limit = timeout && deadline(timeout)
+      account
+      waits = 0
+      while Symbol === (answer = yield)
+        (waits += 1) > 1 && on_disk?(io) ? fetch_page(io) : await(io, answer, limit, 0)
+      end
+      answer
+    end
+
+    # Sleeps for a moment, but not beyond the deadline.
+    def pause(limit)
+      left = limit ? (limit - Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond)) / 1e9 : PAUSE
+      expire(0) unless left.positive?
+      sleep(left < PAUSE ? left : PAUSE)
+    end
+
+    # A file always counts as ready, while what is to be read may have to come from the disk yet.
+    def on_disk?(io)
+      status = io.to_io.stat
+      status.file? || status.blockdev?
+    end
+
+    # Ruby's pread waits for the disk without the lock, or in another thread while other fibers run.
+    def fetch_page(io)
+      file = io.to_io
+      file.pread(1, file.pos)
+    rescue EOFError
+      nil # it was cut off meanwhile: so the next attempt will find
+    end
+
+    def write_whole(io, string, limit)
+      rest = string.to_s
+      written = 0
+      account
+      loop do
+        answer = trywrite(io, rest)
+        if Symbol === answer
+          rest = rest.dup if rest.equal?(string) # others may change theirs meanwhile
+          await(io, answer, limit, written)
+          next
+        end
+        written += answer
+        return written if answer >= rest.bytesize
+
+        rest = rest.byteslice(answer..)
+        account
+      end
+    end
+
+    def write_all(io, strings, limit)
+      strings.map!(&:to_s)
+      written = 0
+      account
+      loop do
+        answer = trywritev(io, strings)
+        if Symbol === answer
+          strings.map!(&:dup) if written.zero?
+          await(io, answer, limit, written)
+          next
+        end
+        written += answer
+        return written unless drop(strings, answer)
+
+        account
+      end
+    end
+
+    # Takes that many bytes from the front. Is anything left?
+    def drop(strings, count)
+      while (first = strings.first) && first.bytesize <= count
+        count -= first.bytesize
+        strings.shift
+      end
+      return false unless first
+
+      strings[0] = first.byteslice(count..) if count.positive?
+      true
+    end
+  end
+end
