@@ -55,6 +55,10 @@ EA_API ea_result ea_try_sendmsg(struct ea_fd *fd, const struct msghdr *msg, int 
  * here, a few times. The new number, or -EMFILE and the like. */
 EA_API ea_result ea_try_accept(struct ea_fd *fd, struct sockaddr *addr, socklen_t *addrlen);
 
+/* The same with flags of the caller's choice: of SOCK_CLOEXEC and SOCK_NONBLOCK; -EINVAL for others. */
+EA_API ea_result ea_try_accept_as(struct ea_fd *fd, struct sockaddr *addr, socklen_t *addrlen,
+                                  int flags);
+
 /* connect(2) on a socket with O_NONBLOCK (ours: EA_FD_NONBLOCKING, or the caller's word). 0 when
  * connected; EA_WAIT_WRITABLE while in progress: wait, then ea_try_connected(). -EBUSY when the
  * backlog of a UNIX socket is full (EAGAIN of connect(2)): no event tells of room, so pause and

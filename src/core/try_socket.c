@@ -209,14 +209,15 @@ static bool connection_failed(void) {
     }
 }
 
-static int accept_ours(int fd, struct sockaddr *addr, socklen_t *addrlen) {
+static int accept_as(int fd, struct sockaddr *addr, socklen_t *addrlen, int flags) {
 #ifdef HAVE_ACCEPT4
-    return accept4(fd, addr, addrlen, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    return accept4(fd, addr, addrlen, flags);
 #else
     int new = accept(fd, addr, addrlen);
     if (new < 0)
         return -1;
-    if (fcntl(new, F_SETFD, FD_CLOEXEC) == 0 && fcntl(new, F_SETFL, O_NONBLOCK) == 0)
+    if (fcntl(new, F_SETFD, flags & SOCK_CLOEXEC ? FD_CLOEXEC : 0) == 0 &&
+        fcntl(new, F_SETFL, flags & SOCK_NONBLOCK ? O_NONBLOCK : 0) == 0)
         return new;
     int error = errno;
     close(new);
@@ -243,7 +244,9 @@ static ea_result not_acceptable(struct ea_fd *fd) {
     return 0;
 }
 
-ea_result ea_try_accept(struct ea_fd *fd, struct sockaddr *addr, socklen_t *addrlen) {
+ea_result ea_try_accept_as(struct ea_fd *fd, struct sockaddr *addr, socklen_t *addrlen, int flags) {
+    if (EA_UNLIKELY(flags & ~(SOCK_CLOEXEC | SOCK_NONBLOCK)))
+        return -EINVAL;
     socklen_t room = addrlen ? *addrlen : 0;
     int tries = 0;
     for (;;) {
@@ -258,7 +261,7 @@ ea_result ea_try_accept(struct ea_fd *fd, struct sockaddr *addr, socklen_t *addr
         }
         if (addrlen)
             *addrlen = room;
-        int new = accept_ours(fd->fd, addr, addrlen);
+        int new = accept_as(fd->fd, addr, addrlen, flags);
         if (EA_LIKELY(new >= 0)) {
             learn_socket(fd);
             return new;
@@ -269,6 +272,10 @@ ea_result ea_try_accept(struct ea_fd *fd, struct sockaddr *addr, socklen_t *addr
             learn_not_socket(fd);
         return outcome(-1, EA_WAIT_READABLE);
     }
+}
+
+ea_result ea_try_accept(struct ea_fd *fd, struct sockaddr *addr, socklen_t *addrlen) {
+    return ea_try_accept_as(fd, addr, addrlen, SOCK_CLOEXEC | SOCK_NONBLOCK);
 }
 
 /* --- connect. */

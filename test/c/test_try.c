@@ -801,6 +801,24 @@ static void accepts(void **state) {
     close(d.fd);
 }
 
+static void accept_as_asked(void **state) {
+    (void)state;
+    struct sockaddr_in addr;
+    struct ea_fd l = known(listener(&addr, 1), EA_FD_NONBLOCKING);
+    const int flags[] = {0, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_CLOEXEC | SOCK_NONBLOCK};
+    for (size_t i = 0; i < sizeof(flags) / sizeof(*flags); i++) {
+        int client = test_ok(socket(AF_INET, SOCK_STREAM, 0));
+        test_ok(connect(client, (struct sockaddr *)&addr, sizeof(addr)));
+        int server = test_ok((int)ea_try_accept_as(&l, NULL, NULL, flags[i]));
+        assert_int_equal(test_is_nonblocking(server), !!(flags[i] & SOCK_NONBLOCK));
+        assert_int_equal(!!(fcntl(server, F_GETFD) & FD_CLOEXEC), !!(flags[i] & SOCK_CLOEXEC));
+        close(server);
+        close(client);
+    }
+    assert_int_equal(ea_try_accept_as(&l, NULL, NULL, 1), -EINVAL);
+    close(l.fd);
+}
+
 static void accept_without_descriptors(void **state) {
     (void)state;
     if (test_under_valgrind())
@@ -1053,6 +1071,7 @@ int main(void) {
         GUARDED(wrong_facts),
         GUARDED(facts_are_kept),
         GUARDED(accepts),
+        GUARDED(accept_as_asked),
         GUARDED(accept_without_descriptors),
         GUARDED(accept_after_reset),
         GUARDED(connects),
