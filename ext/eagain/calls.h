@@ -87,5 +87,6 @@ void ea_init_memory(VALUE module);
 void ea_init_wait(VALUE module);
 void ea_init_nonblock(VALUE module);
 void ea_init_api(VALUE module);
+void ea_init_kgio(VALUE module);
 
 #endif

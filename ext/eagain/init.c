@@ -32,4 +32,5 @@ RUBY_FUNC_EXPORTED void Init_eagain(void) {
     ea_init_try_file(module);
     ea_init_nonblock(module);
     ea_init_api(module);
+    ea_init_kgio(module);
 }
