@@ -4,21 +4,22 @@
  * the two addresses. Sockets that never needed one have none. A String and not a wrapped struct, so
  * that an IO may be moved to another Ractor. It dies with the object; a close ends its use.
  *
- * An object is not its descriptor. The memory carries the number it speaks of (a dup copies instance
- * variables, and has another number) and the age of that number, a counter for the whole process. A
- * number ages when something else may be behind it: by IO#reopen of any object that has it, by
- * IO#close, when a new socket of ours gets it, when a connection is dissolved. Ruby does not tell of
- * these, so guards in front of its methods do, and nothing but EA_LISTENS is remembered before
- * require "eagain/io" has put them up. What they cannot see is C code that calls close(2) or dup2(2),
- * and an IO that the garbage collector closes while another object still has its number (IO.for_fd
- * without autoclose: false): then the addresses are those of the earlier socket.
+ * An object is not its descriptor. The memory carries the number it speaks of (a dup copies
+ * instance variables, and has another number) and the age of that number, a counter for the whole
+ * process. A number ages when something else may be behind it: by IO#reopen of any object that has
+ * it, by IO#close, when a new socket of ours gets it, when a connection is dissolved. Ruby does not
+ * tell of these, so guards in front of its methods do, and nothing but EA_LISTENS is remembered
+ * before require "eagain/io" has put them up. What they cannot see is C code that calls close(2) or
+ * dup2(2), and an IO that the garbage collector closes while another object still has its number
+ * (IO.for_fd without autoclose: false): then the addresses are those of the earlier socket.
  *
- * While a guarded method runs, the lowest byte of the age counts it: nothing is remembered of a number
- * that is about to change hands.
+ * While a guarded method runs, the lowest byte of the age counts it: nothing is remembered of a
+ * number that is about to change hands.
  *
- * An address is remembered when it is final: of a connected stream or SOCK_SEQPACKET socket. Datagram
- * sockets are connected again at will, through a copy with another number too: they are always
- * asked. The blocking mode can be changed by anybody: it is remembered for one attempt to connect.
+ * An address is remembered when it is final: of a connected stream or SOCK_SEQPACKET socket.
+ * Datagram sockets are connected again at will, through a copy with another number too: they are
+ * always asked. The blocking mode can be changed by anybody: it is remembered for one attempt to
+ * connect.
  *
  * All with the GVL; the ages are atomic for the sake of Ractors. */
 #include "memory.h"
@@ -73,10 +74,16 @@ void ea_memory_forget(int number) {
 
 /* --- Recall and remember. */
 
-/* The descriptor's number; IOError when it is closed, TypeError when it is no socket. */
+void ea_socket_known(VALUE socket, struct ea_known *known) {
+    if (RB_TYPE_P(socket, T_FILE))
+        rb_check_frozen(socket);
+    ea_socket_begin(socket, known);
+}
+
+/* The descriptor's number; raises as ea_socket_known(). */
 static int number_of(VALUE socket) {
     struct ea_known known;
-    ea_socket_begin(socket, &known);
+    ea_socket_known(socket, &known);
     return known.fd.fd;
 }
 
@@ -217,8 +224,8 @@ int ea_socket_protocol(VALUE socket) {
 
 /* --- Blocking mode, listening. */
 
-/* The flags of the open file description, as proc_pid_fdinfo(5) has them: what fcntl(F_GETFL) says, in
- * a way that leaves the socket alone. */
+/* The flags of the open file description, as proc_pid_fdinfo(5) has them: what fcntl(F_GETFL) says,
+ * in a way that leaves the socket alone. */
 static enum ea_mode ask_mode(int number) {
     char text[256];
     snprintf(text, sizeof(text), "/proc/self/fdinfo/%d", number);
@@ -393,10 +400,10 @@ static VALUE to_addrinfo(VALUE socket, VALUE sockaddr) {
  *   Eagain.remote_address(socket) -> addrinfo
  *
  * The address that a socket is connected to: BasicSocket#remote_address, with its answers and its
- * errors. After <tt>require "eagain/io"</tt> the address of a connected stream or SOCK_SEQPACKET socket
- * is remembered, until it is closed or reopened: a socket from Eagain.tryaccept has it from the
- * start, others ask the kernel once. A connection that the peer has reset then still tells where it
- * led, where BasicSocket#remote_address without this raises Errno::ENOTCONN.
+ * errors. After <tt>require "eagain/io"</tt> the address of a connected stream or SOCK_SEQPACKET
+ * socket is remembered, until it is closed or reopened: a socket from Eagain.tryaccept has it from
+ * the start, others ask the kernel once. A connection that the peer has reset then still tells
+ * where it led, where BasicSocket#remote_address without this raises Errno::ENOTCONN.
  *
  * Raises IOError when the socket is closed, TypeError when it is no BasicSocket. Never blocks.
  */
@@ -411,7 +418,8 @@ static VALUE remote_address(VALUE self, VALUE socket) {
  *   Eagain.local_address(socket) -> addrinfo
  *
  * The socket's own address: BasicSocket#local_address, with its answers and its errors. After
- * <tt>require "eagain/io"</tt> that of a connected socket whose remote address is remembered is, too.
+ * <tt>require "eagain/io"</tt> that of a connected socket whose remote address is remembered is,
+ * too.
  *
  * Raises IOError when the socket is closed, TypeError when it is no BasicSocket. Never blocks.
  */
@@ -442,7 +450,7 @@ struct guarded {
 
 static VALUE run_guarded(VALUE pointer) {
     const struct guarded *g = (const void *)pointer;
-    return rb_call_super(g->argc, g->argv);
+    return rb_call_super_kw(g->argc, g->argv, RB_PASS_CALLED_KEYWORDS);
 }
 
 static VALUE end_guarded(VALUE pointer) {

@@ -1,8 +1,11 @@
-/* What memory.c tells of sockets to the calls that make or connect them; for the rest see calls.h. */
+/* What memory.c tells of sockets to the calls that make or connect them; the rest is in calls.h. */
 #ifndef EA_RB_MEMORY_H
 #define EA_RB_MEMORY_H
 
 #include "calls.h"
+
+/* ea_socket_begin(), and FrozenError of what is frozen, as the methods of Ruby's sockets do. */
+void ea_socket_known(VALUE socket, struct ea_known *known);
 
 /* O_NONBLOCK of the socket's description. Asked of the kernel when it is not remembered. */
 enum ea_mode { EA_MODE_UNKNOWN, EA_MODE_NONBLOCKING, EA_MODE_BLOCKING };

@@ -1,12 +1,13 @@
 /* tryaccept, tryconnect, and new socket objects.
  *
  * accept(2) and connect(2) have no flag that makes one call non-blocking, and whether the socket is
- * cannot be trusted for long, since others may share it. A listener is asked with poll(2) first, each
- * time (try.h says what remains). A socket that connects is looked at once per attempt; one that blocks
- * is connected by a sendto(2) of nothing with MSG_FASTOPEN | MSG_DONTWAIT, where it is TCP. No other
- * kind has such a way: see Eagain.tryconnect.
+ * cannot be trusted for long, since others may share it. A listener is asked with poll(2) first,
+ * each time (try.h says what remains). A socket that connects is looked at once per attempt; one
+ * that blocks is connected by a sendto(2) of nothing with MSG_FASTOPEN | MSG_DONTWAIT, where it is
+ * TCP. No other kind has such a way: see Eagain.tryconnect.
  *
- * An accepted number is closed if no object comes of it. Nothing is allocated before there is one. */
+ * An accepted number is closed if no object comes of it. Nothing is allocated before there is one.
+ */
 #include "memory.h"
 
 #include <errno.h>
@@ -55,8 +56,8 @@ struct new_socket {
 /* Of Ruby's socket library, which does not tell: addresses are not resolved to names. */
 #define MODE_NO_REVERSE_LOOKUP 0x100
 
-/* As every socket of Ruby's begins. Not rb_update_max_fd(), which asks fcntl(2) about a number that is
- * the highest so far: it serves those who close descriptors before exec, and ours close by
+/* As every socket of Ruby's begins. Not rb_update_max_fd(), which asks fcntl(2) about a number that
+ * is the highest so far: it serves those who close descriptors before exec, and ours close by
  * themselves. */
 static VALUE new_socket(VALUE pointer) {
     struct new_socket *new = (void *)pointer;
@@ -138,7 +139,7 @@ VALUE ea_tryaccept(VALUE server, VALUE klass, VALUE *address) {
     struct ea_known known;
     ea_result r;
     for (;;) {
-        ea_socket_begin(server, &known);
+        ea_socket_known(server, &known);
         length = sizeof(peer);
         wanted = address || ea_memory_trusted() ? (struct sockaddr *)&peer : NULL;
         r = ea_try_accept(&known.fd, wanted, wanted ? &length : NULL);
@@ -172,8 +173,8 @@ VALUE ea_tryaccept(VALUE server, VALUE klass, VALUE *address) {
 
 /* --- tryconnect. */
 
-/* Connects a TCP socket that is in blocking mode, without waiting. -EOPNOTSUPP when it is none, or the
- * system does not allow it (net.ipv4.tcp_fastopen). */
+/* Connects a TCP socket that is in blocking mode, without waiting. -EOPNOTSUPP when it is none, or
+ * the system does not allow it (net.ipv4.tcp_fastopen). */
 static ea_result connect_at_once(const struct ea_fd *fd, const struct sockaddr *address,
                                  socklen_t length) {
 #ifdef MSG_FASTOPEN
@@ -183,7 +184,7 @@ static ea_result connect_at_once(const struct ea_fd *fd, const struct sockaddr *
             return 0;
         if (errno == EINTR)
             continue;
-        if (errno == EINPROGRESS || errno == EALREADY || errno == EAGAIN)
+        if (errno == EINPROGRESS || errno == EALREADY)
             return EA_WAIT_WRITABLE;
         return -errno;
     }
@@ -226,7 +227,7 @@ static ea_result try_connect(VALUE socket, struct ea_fd *fd, const struct sockad
 NORETURN(static void fail_to_connect(int error, VALUE sockaddr, VALUE address));
 static void fail_to_connect(int error, VALUE sockaddr, VALUE address) {
     if (!is_a(address, ADDRINFO)) {
-        /* A string that is no address at all says so here, with ArgumentError, as Ruby's own does. */
+        /* A string that is no address at all says so here (ArgumentError), as Ruby's own does. */
         address = rb_class_new_instance(1, &sockaddr, class_of(ADDRINFO));
     }
     VALUE text = rb_funcall(address, id_inspect_sockaddr, 0);
@@ -240,7 +241,7 @@ VALUE ea_tryconnect(VALUE socket, VALUE address) {
     StringValue(sockaddr);
     socklen_t length = (socklen_t)RSTRING_LENINT(sockaddr);
     struct ea_known known;
-    ea_socket_begin(socket, &known);
+    ea_socket_known(socket, &known);
     ea_result r = try_connect(socket, &known.fd, (const void *)RSTRING_PTR(sockaddr), length);
     ea_known_end(&known);
     if (r == 0)
@@ -264,19 +265,20 @@ static VALUE class_option(VALUE options) {
  * call-seq:
  *   Eagain.tryaccept(server, class: nil) -> socket or :wait_readable
  *
- * Accepts one connection, if there is one: two system calls, or one when there is none. Never waits,
- * whatever the mode of the listener, and does not change it; but see ea_try_accept in
+ * Accepts one connection, if there is one: two system calls, or one when there is none. Never
+ * waits, whatever the mode of the listener, and does not change it; but see ea_try_accept in
  * <eagain/try.h> for listeners in blocking mode that other processes accept from.
  *
  * The new socket is non-blocking and closed on exec. It is what Ruby's own +accept+ of the server
- * gives: a TCPSocket of a TCPServer, a UNIXSocket of a UNIXServer, else a Socket (without the address,
- * which Eagain.remote_address has); or of the given class, a subclass of BasicSocket. After
- * <tt>require "eagain/io"</tt> it remembers its peer.
+ * gives: a TCPSocket of a TCPServer, a UNIXSocket of a UNIXServer, else a Socket (without the
+ * address, which Eagain.remote_address has); or of the given class, a subclass of BasicSocket.
+ * After <tt>require "eagain/io"</tt> it remembers its peer. (With +class:+ Ruby makes a
+ * Hash for each call; without, nothing is allocated unless there is a connection.)
  *
  * Connections that failed in the queue are passed over. Raises Errno::EMFILE and Errno::ENFILE when
  * descriptors have run out, even after a garbage collection: the connection stays in the queue.
- * Raises Errno::EINVAL when the socket does not listen, TypeError when the class or the server is no
- * BasicSocket, IOError when the server is closed.
+ * Raises Errno::EINVAL when the socket does not listen, TypeError when the class or the server is
+ * no BasicSocket, IOError when the server is closed.
  */
 static VALUE s_tryaccept(int argc, VALUE *argv, VALUE self) {
     (void)self;
@@ -303,23 +305,22 @@ static VALUE m_tryaccept(int argc, VALUE *argv, VALUE self) {
  *   Eagain.tryconnect(socket, address) -> 0 or :wait_writable
  *
  * Begins to connect a socket to an address, an Addrinfo or a packed sockaddr, or tells how far that
- * is: 0 when it is connected, <tt>:wait_writable</tt> while it is under way. Wait until the socket is
- * writable, then call it again with the same address for the outcome.
+ * is: 0 when it is connected, <tt>:wait_writable</tt> while it is under way. Wait until the socket
+ * is writable, then call it again with the same address for the outcome.
  *
  * Every other outcome raises its Errno, as Socket#connect_nonblock does: Errno::ECONNREFUSED,
- * Errno::ETIMEDOUT and so on. Errno::EAGAIN is that of a UNIX socket whose peer's queue is full: nothing
- * is under way, and no event will tell of room; try again later. Raises IOError when the socket is
- * closed, TypeError when it is no BasicSocket or the address is none.
+ * Errno::ETIMEDOUT and so on. Errno::EAGAIN is that of a UNIX socket whose peer's queue is full:
+ * nothing is under way, and no event will tell of room; try again later. Raises IOError when the
+ * socket is closed, TypeError when it is no BasicSocket or the address is none.
  *
- * The sockets that Ruby makes are non-blocking. One that is not (it was inherited, say) stays so, and is
- * not waited for either:
+ * The sockets that Ruby makes are non-blocking. One that is not (it was inherited, say) stays so,
+ * and is not waited for either:
  *
  * - TCP connects with MSG_FASTOPEN and no data, which puts the Fast Open option into the first
  *   segment. Where the system does not allow that (net.ipv4.tcp_fastopen without bit 0) it raises
  *   Errno::EOPNOTSUPP;
  * - datagram sockets never wait;
- * - other sockets wait, in blocking mode, as connect(2) does: UNIX sockets while the peer's queue is
- *   full.
+ * - other sockets wait as connect(2) does: UNIX sockets while the peer's queue is full.
  */
 static VALUE s_tryconnect(VALUE self, VALUE socket, VALUE address) {
     (void)self;

@@ -2,8 +2,8 @@
 
 # Eagain's try calls as methods of the objects that they are about:
 #
-#   IO                       tryread, tryreadv, trypeek, trywrite, trywritev...; IO.tryopen, File.tryopen
-#   BasicSocket              tryrecv, tryrecvfrom, trysend, tryrecvmsg, trysendmsg, tryaccept, tryconnect
+#   IO                       tryread, tryreadv, trypeek, trywrite, trywritev, trysplice; IO.tryopen, File.tryopen
+#   BasicSocket              tryrecv, tryrecvfrom, tryrecvmsg, trysend, trysendmsg, trysendfile, tryaccept, tryconnect
 #   OpenSSL::SSL::SSLSocket  tryread, trypeek, trywrite; tryaccept, tryconnect: the handshake
 #
 # and sockets remember where they lead: remote_address and local_address of a connected socket cost a
@@ -24,21 +24,19 @@ module Eagain
   Memory.trust # the guards are up
   ::BasicSocket.prepend(Memory::Addresses)
 
-  ::IO.include(IOMethods) if const_defined?(:IOMethods, false)
+  ::IO.include(IOMethods)
   ::BasicSocket.include(SocketMethods)
 
-  if respond_to?(:tryopen)
-    # IO.tryopen and File.tryopen.
-    module OpenMethods # :nodoc:
-      # call-seq:
-      #   File.tryopen(path, mode = "r", perm = 0666) -> file
-      #
-      # See Eagain.tryopen.
-      def tryopen(...) = Eagain.tryopen(...)
-    end
-    private_constant :OpenMethods
-    ::IO.extend(OpenMethods)
+  # IO.tryopen and File.tryopen.
+  module OpenMethods # :nodoc:
+    # call-seq:
+    #   File.tryopen(path, mode = "r", perm = 0666) -> file, :wait_readable or :wait_writable
+    #
+    # See Eagain.tryopen.
+    def tryopen(...) = Eagain.tryopen(...)
   end
+  private_constant :OpenMethods
+  ::IO.extend(OpenMethods)
 
   # The try calls of a TLS session: its own non-blocking methods without exceptions, and without the
   # waiting that is left in them.

@@ -53,7 +53,8 @@ class TryAcceptTest < EagainTest
   def test_a_wrong_class_is_refused_before_the_connection_is_taken
     server = tcp_server
     connect_to(server)
-    [String, IO, File, Comparable, "TCPSocket", 1, TCPSocket.new("127.0.0.1", port(server)).singleton_class].each do |klass|
+    singleton = keep(TCPServer.new("127.0.0.1", 0)).singleton_class
+    [String, IO, File, Comparable, "TCPSocket", 1, singleton].each do |klass|
       error = assert_raises(TypeError) { Eagain.tryaccept(server, class: klass) }
       assert_match(/not a subclass of BasicSocket/, error.message)
     end
@@ -225,6 +226,7 @@ class TryAcceptTest < EagainTest
 
   def test_system_calls_of_tryaccept
     trace = strace(<<~'RUBY')
+      GC.disable # which closes what is forgotten
       require "socket"
       server = TCPServer.new("127.0.0.1", 0)
       clients = Array.new(10) { TCPSocket.new("127.0.0.1", server.local_address.ip_port) }
@@ -238,6 +240,7 @@ class TryAcceptTest < EagainTest
     assert_equal({ "poll" => 9, "accept4" => 9 }, trace.work)
 
     trace = strace(<<~'RUBY')
+      GC.disable # which closes what is forgotten
       require "socket"
       servers = [TCPServer.new("127.0.0.1", 0), UNIXServer.new("\0eagain#{$$}")]
       servers.each { |server| Eagain.tryaccept(server) }
@@ -394,7 +397,8 @@ class TryAcceptTest < EagainTest
     address = Addrinfo.tcp("127.0.0.1", 1)
     closed = Socket.new(:INET, :STREAM).tap(&:close)
     [closed, Socket.allocate].each do |socket|
-      assert_same_error(-> { socket.connect_nonblock(address, exception: false) }, -> { Eagain.tryconnect(socket, address) })
+      assert_same_error(-> { socket.connect_nonblock(address, exception: false) },
+                        -> { Eagain.tryconnect(socket, address) })
     end
     r, w = IO.pipe
     keep r, w
@@ -413,6 +417,7 @@ class TryAcceptTest < EagainTest
 
   def test_system_calls_of_tryconnect
     trace = strace(<<~'RUBY')
+      GC.disable # which closes what is forgotten
       require "eagain/io"
       server = Socket.new(:INET, :STREAM)
       server.bind(Addrinfo.tcp("127.0.0.1", 0))
@@ -458,7 +463,8 @@ class TryAcceptTest < EagainTest
               BasicSocket, Class, Comparable, server.local_address, Socket.sockaddr_in(9, "127.0.0.1"), $stdin,
               TCPServer.allocate, Addrinfo.unix("/nowhere")]
     2000.times do
-      socket = random.rand(3) == 0 ? Socket.new(%i[INET UNIX].sample(random: random), :DGRAM) : values.sample(random: random)
+      socket = values.sample(random: random)
+      socket = Socket.new(%i[INET UNIX].sample(random: random), :DGRAM) if random.rand(3) == 0
       arguments = values.sample(random.rand(3), random: random)
       options = random.rand(2) == 0 ? {} : { %i[class klass].sample(random: random) => values.sample(random: random) }
       begin
