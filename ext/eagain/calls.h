@@ -22,8 +22,8 @@ VALUE ea_trysend(VALUE socket, VALUE string, VALUE flags, VALUE dest);
 VALUE ea_socket_addrinfo(VALUE socket, const struct sockaddr *address, socklen_t len);
 /* An address for sendto(2) as Ruby takes it, an Addrinfo or a String (to_str): the String. */
 VALUE ea_to_sockaddr(VALUE address);
-/* The symbol of a would-block; of an error, raises Errno with the name of the call, as Ruby's methods
- * of sockets do. r is neither a count nor EA_EOF. */
+/* The symbol of a would-block; of an error, raises Errno with the name of the call, as Ruby's
+ * methods of sockets do. r is neither a count nor EA_EOF. */
 VALUE ea_socket_answer(ea_result r, const char *call);
 /* A class of the socket library, which is loaded. */
 enum ea_socket_class {

@@ -1,7 +1,8 @@
 /* See control.h.
  *
- * Descriptors that arrive are ours from the moment of the call, and nobody else's until an IO object
- * holds them: whoever receives discards those that were not adopted, whatever is raised meanwhile. */
+ * Descriptors that arrive are ours from the moment of the call, and nobody else's until an IO
+ * object holds them: whoever receives discards those that were not adopted, whatever is raised
+ * meanwhile. */
 #include "control.h"
 
 #include <fcntl.h>
@@ -140,7 +141,8 @@ void ea_control_discard(struct msghdr *message, size_t from) {
     }
 }
 
-/* The IO object for a descriptor that arrived: as Ruby has it, a Socket or an IO for both directions. */
+/* The IO object for a descriptor that arrived: as Ruby has it, a Socket or an IO for both
+ * directions. */
 static VALUE adopt(int number, size_t *adopted) {
     struct stat status;
     if (fstat(number, &status) != 0)

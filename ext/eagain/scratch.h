@@ -1,18 +1,19 @@
-/* Memory to receive into before it is known whether there is anything to receive, so that finding
- * nothing makes no object, and what was found becomes a String of just its size.
+/* Memory to receive into before it is known whether there is anything to receive, so that
+ * finding nothing makes no object, and what was found becomes a String of just its size.
  *
- * One mapping per native thread, made at the first need. Its size is address space: only what the kernel
- * has written to is memory, and ea_scratch_done() gives back all of that but the first megabyte.
+ * One mapping per native thread, made at the first need. Its size is address space: only what
+ * the kernel has written to is memory, and ea_scratch_done() gives back all of that but the
+ * first megabyte.
  *
- * Whoever holds the pointer may call nothing that runs Ruby code or lets go of the GVL, for that could
- * receive, too. Allocating an object is fine. */
+ * Whoever holds the pointer may call nothing that runs Ruby code or lets go of the GVL, for that
+ * could receive, too. Allocating an object is fine. */
 #ifndef EA_RB_SCRATCH_H
 #define EA_RB_SCRATCH_H
 
 #include <ruby.h>
 
-/* Longer than any datagram: AF_UNIX allocates the most of a message in one piece, of at most 4 MiB on
- * Linux. Also longer than the receive queue of a TCP socket is by default (tcp_rmem). */
+/* Longer than any datagram: AF_UNIX allocates the most of a message in one piece, of at most 4
+ * MiB on Linux. Also longer than the receive queue of a TCP socket is by default (tcp_rmem). */
 #define EA_SCRATCH_SIZE ((size_t)8 << 20)
 #define EA_SCRATCH_KEPT ((size_t)1 << 20)
 

@@ -1,11 +1,11 @@
 /* tryrecvmsg, trysendmsg: a message with its flags and its ancillary data.
  *
- * As in try_socket.c, all arguments are converted first. Where Ruby's recvmsg without a length peeks,
- * doubles its buffer and peeks again until the message fits, this receives once, into more address space
- * than any message has bytes (scratch.h).
+ * As in try_socket.c, all arguments are converted first. Where Ruby's recvmsg without a length
+ * peeks, doubles its buffer and peeks again until the message fits, this receives once, into
+ * more address space than any message has bytes (scratch.h).
  *
- * Descriptors that arrive are closed before anything else can happen, or belong to an rb_ensure until
- * an IO object has each of them. */
+ * Descriptors that arrive are closed before anything else can happen, or belong to an rb_ensure
+ * until an IO object has each of them. */
 #include "control.h"
 #include "scratch.h"
 
@@ -116,8 +116,8 @@ VALUE ea_tryrecvmsg(VALUE socket, VALUE maxlen, VALUE vflags, VALUE maxcontrol, 
     if (RB_LIKELY(received.message.msg_controllen == 0))
         return message_of(&received);
     VALUE result = with_controls(&received);
-    /* Descriptors were lost, and not for want of room: the limit is reached. As Ruby does, collect those
-     * that nobody refers to, so that there is room for the next. */
+    /* Descriptors were lost, and not for want of room: the limit is reached. As Ruby does,
+     * collect those that nobody refers to, so that there is room for the next. */
     if (scm_rights && NIL_P(maxcontrol) && (received.message.msg_flags & MSG_CTRUNC))
         rb_gc();
     return result;
@@ -202,8 +202,8 @@ static VALUE with_control_arguments(VALUE socket, VALUE message, VALUE flags, VA
     return answer;
 }
 
-/* A String and nothing else, as nearly all messages are: sendto(2) does what sendmsg(2) would, with less
- * for the kernel to copy. (But for the uppermost flag, which only sendmsg(2) rejects.) */
+/* A String and nothing else, as nearly all messages are: sendto(2) does what sendmsg(2) would,
+ * with less for the kernel to copy. (But for the uppermost flag, which only sendmsg(2) rejects.) */
 static inline VALUE send_string(VALUE socket, VALUE string, int flags) {
     struct ea_known known;
     ea_socket_begin(socket, &known);
@@ -256,20 +256,20 @@ static VALUE recvmsg_arguments(VALUE socket, int argc, const VALUE *argv) {
  *   tryrecvmsg(maxlen = nil, flags = 0, maxcontrol = nil, scm_rights: false)
  *       -> [string, sender, flags, *controls], nil or :wait_readable
  *
- * Receives a message, or a piece of a stream, with its ancillary data, and never waits, whatever the mode
- * of the socket. One system call, recvmsg(2). +maxlen+ and +maxcontrol+ are in bytes; without them, a
- * message is received whole, and of a stream what is there, up to almost 8 MiB.
+ * Receives a message, or a piece of a stream, with its ancillary data, and never waits, whatever
+ * the mode of the socket. One system call, recvmsg(2). +maxlen+ and +maxcontrol+ are in bytes;
+ * without them, a message is received whole, and of a stream what is there, up to almost 8 MiB.
  *
- * Returns the bytes, the sender's Addrinfo, an Integer made of the Socket::MSG_ constants (MSG_TRUNC,
- * MSG_CTRUNC...) and Socket::AncillaryData objects; +nil+ at the end of a stream; +:wait_readable+ when
- * there is nothing yet.
+ * Returns the bytes, the sender's Addrinfo, an Integer made of the Socket::MSG_ constants
+ * (MSG_TRUNC, MSG_CTRUNC...) and Socket::AncillaryData objects; +nil+ at the end of a stream;
+ * +:wait_readable+ when there is nothing yet.
  *
- * Descriptors that come with the message (SCM_RIGHTS) are closed at once, unless +scm_rights+ is true:
- * then Socket::AncillaryData#unix_rights has them as Socket and IO objects, close-on-exec. Those for which
- * the process has no room are lost, and the flags have MSG_CTRUNC.
+ * Descriptors that come with the message (SCM_RIGHTS) are closed at once, unless +scm_rights+ is
+ * true: then Socket::AncillaryData#unix_rights has them as Socket and IO objects, close-on-exec.
+ * Those for which the process has no room are lost, and the flags have MSG_CTRUNC.
  *
- * Raises IOError when the socket is closed or Ruby has read ahead (as BasicSocket#recvmsg), ArgumentError
- * for a negative length, and Errno as recvmsg(2).
+ * Raises IOError when the socket is closed or Ruby has read ahead (as BasicSocket#recvmsg),
+ * ArgumentError for a negative length, and Errno as recvmsg(2).
  */
 static VALUE m_tryrecvmsg(int argc, VALUE *argv, VALUE socket) {
     return recvmsg_arguments(socket, argc, argv);
@@ -280,8 +280,8 @@ static VALUE m_tryrecvmsg(int argc, VALUE *argv, VALUE socket) {
  *   Eagain.tryrecvmsg(socket, maxlen = nil, flags = 0, maxcontrol = nil, scm_rights: false)
  *       -> [string, sender, flags, *controls], nil or :wait_readable
  *
- * As the method of BasicSocket that <tt>require "eagain/io"</tt> brings: receives a message with its
- * ancillary data without waiting.
+ * As the method of BasicSocket that <tt>require "eagain/io"</tt> brings: receives a message with
+ * its ancillary data without waiting.
  */
 static VALUE s_tryrecvmsg(int argc, VALUE *argv, VALUE module) {
     (void)module;
@@ -294,14 +294,14 @@ static VALUE s_tryrecvmsg(int argc, VALUE *argv, VALUE module) {
  * call-seq:
  *   trysendmsg(message, flags = 0, dest = nil, *controls) -> count or :wait_writable
  *
- * Sends a message with ancillary data, and never waits, whatever the mode of the socket. One system call.
- * +message+ is a String, or an Array of Strings, which are sent as one message. +flags+ is an Integer made
- * of the Socket::MSG_ constants, +dest+ an Addrinfo or a packed sockaddr for a socket that is not
- * connected. A control is a Socket::AncillaryData, <tt>[level, type, data]</tt>, or an IO: the descriptors
- * of all IOs are passed together (SCM_RIGHTS), and stay open here.
+ * Sends a message with ancillary data, and never waits, whatever the mode of the socket. One system
+ * call. +message+ is a String, or an Array of Strings, which are sent as one message. +flags+ is an
+ * Integer made of the Socket::MSG_ constants, +dest+ an Addrinfo or a packed sockaddr for a socket
+ * that is not connected. A control is a Socket::AncillaryData, <tt>[level, type, data]</tt>, or an
+ * IO: the descriptors of all IOs are passed together (SCM_RIGHTS), and stay open here.
  *
- * Returns how many bytes were sent, which may be less than all of them on a stream (the controls went with
- * the first), or +:wait_writable+ when there is no room.
+ * Returns how many bytes were sent, which may be less than all of them on a stream (the controls
+ * went with the first), or +:wait_writable+ when there is no room.
  *
  * Raises IOError when the socket, or an IO to pass, is closed, and Errno as sendmsg(2).
  */
@@ -315,8 +315,8 @@ static VALUE m_trysendmsg(int argc, VALUE *argv, VALUE socket) {
  * call-seq:
  *   Eagain.trysendmsg(socket, message, flags = 0, dest = nil, *controls) -> count or :wait_writable
  *
- * As the method of BasicSocket that <tt>require "eagain/io"</tt> brings: sends a message, with ancillary
- * data, without waiting.
+ * As the method of BasicSocket that <tt>require "eagain/io"</tt> brings: sends a message, with
+ * ancillary data, without waiting.
  */
 static VALUE s_trysendmsg(int argc, VALUE *argv, VALUE module) {
     (void)module;

@@ -1,8 +1,8 @@
 /* tryrecv, tryrecvfrom, trysend: one message, or a piece of a stream, without ancillary data.
  *
- * What is received goes into the buffer that was given, else into this thread's scratch memory, so that
- * a would-block makes no object. All arguments are converted first, since that may run any code; then
- * the socket is looked at and called, with nothing in between. */
+ * What is received goes into the buffer that was given, else into this thread's scratch memory,
+ * so that a would-block makes no object. All arguments are converted first, since that may run
+ * any code; then the socket is looked at and called, with nothing in between. */
 #include "calls.h"
 #include "scratch.h"
 
@@ -140,7 +140,8 @@ static VALUE buffer_for(VALUE buffer, long len) {
     return buffer;
 }
 
-/* What both receive with; sender may be NULL. At the end of file, *buffer is the String that was given. */
+/* What both receive with; sender may be NULL. At the end of file, *buffer is the String that was
+ * given. */
 static inline VALUE receive(VALUE socket, VALUE maxlen, VALUE vflags, VALUE *buffer,
                             struct sender *sender) {
     int flags = NIL_P(vflags) ? 0 : NUM2INT(vflags);
@@ -237,15 +238,15 @@ static VALUE at_end(VALUE data, VALUE buffer) {
  * call-seq:
  *   tryrecv(maxlen, flags = 0, buffer = nil) -> string, nil or :wait_readable
  *
- * Receives at most +maxlen+ bytes of what has arrived, and never waits, whatever the mode of the socket.
- * One system call, recv(2). +flags+ is an Integer made of the Socket::MSG_ constants.
+ * Receives at most +maxlen+ bytes of what has arrived, and never waits, whatever the mode of the
+ * socket. One system call, recv(2). +flags+ is an Integer made of the Socket::MSG_ constants.
  *
  * Returns the bytes, in +buffer+ if that was given; +nil+ at the end of a stream, with an empty
- * +buffer+; +:wait_readable+ when there is nothing yet, and the +buffer+ as it was. An empty datagram is
- * an empty string. Nothing is allocated for a would-block.
+ * +buffer+; +:wait_readable+ when there is nothing yet, and the +buffer+ as it was. An empty
+ * datagram is an empty string. Nothing is allocated for a would-block.
  *
- * Raises IOError when the socket is closed or Ruby has read ahead (as BasicSocket#recv), FrozenError for
- * a frozen buffer, ArgumentError for a negative length, and Errno as recv(2).
+ * Raises IOError when the socket is closed or Ruby has read ahead (as BasicSocket#recv),
+ * FrozenError for a frozen buffer, ArgumentError for a negative length, and Errno as recv(2).
  */
 static VALUE m_tryrecv(int argc, VALUE *argv, VALUE socket) {
     rb_check_arity(argc, 1, 3);
@@ -257,8 +258,8 @@ static VALUE m_tryrecv(int argc, VALUE *argv, VALUE socket) {
  * call-seq:
  *   Eagain.tryrecv(socket, maxlen, flags = 0, buffer = nil) -> string, nil or :wait_readable
  *
- * As the method of BasicSocket that <tt>require "eagain/io"</tt> brings: receives at most +maxlen+ bytes
- * without waiting.
+ * As the method of BasicSocket that <tt>require "eagain/io"</tt> brings: receives at most +maxlen+
+ * bytes without waiting.
  */
 static VALUE s_tryrecv(int argc, VALUE *argv, VALUE module) {
     (void)module;
@@ -280,9 +281,10 @@ static VALUE recvfrom_call(VALUE socket, int argc, const VALUE *argv) {
  * call-seq:
  *   tryrecvfrom(maxlen, flags = 0, buffer = nil) -> [string, sender], nil or :wait_readable
  *
- * As #tryrecv, with the sender: an Addrinfo for a Socket; <tt>["AF_INET", port, host, address]</tt> for
- * an IPSocket, +nil+ when it is connected; <tt>["AF_UNIX", path]</tt> for a UNIXSocket. The host is the
- * address, unless +do_not_reverse_lookup+ was switched off: then its name is looked up, which can wait.
+ * As #tryrecv, with the sender: an Addrinfo for a Socket; <tt>["AF_INET", port, host, address]</tt>
+ * for an IPSocket, +nil+ when it is connected; <tt>["AF_UNIX", path]</tt> for a UNIXSocket. The
+ * host is the address, unless +do_not_reverse_lookup+ was switched off: then its name is looked up,
+ * which can wait.
  */
 static VALUE m_tryrecvfrom(int argc, VALUE *argv, VALUE socket) {
     rb_check_arity(argc, 1, 3);
@@ -291,10 +293,11 @@ static VALUE m_tryrecvfrom(int argc, VALUE *argv, VALUE socket) {
 
 /*
  * call-seq:
- *   Eagain.tryrecvfrom(socket, maxlen, flags = 0, buffer = nil) -> [string, sender], nil or :wait_readable
+ *   Eagain.tryrecvfrom(socket, maxlen, flags = 0, buffer = nil)
+ *       -> [string, sender], nil or :wait_readable
  *
- * As the method of BasicSocket that <tt>require "eagain/io"</tt> brings: receives at most +maxlen+ bytes
- * without waiting, and tells who sent them.
+ * As the method of BasicSocket that <tt>require "eagain/io"</tt> brings: receives at most +maxlen+
+ * bytes without waiting, and tells who sent them.
  */
 static VALUE s_tryrecvfrom(int argc, VALUE *argv, VALUE module) {
     (void)module;
@@ -306,12 +309,12 @@ static VALUE s_tryrecvfrom(int argc, VALUE *argv, VALUE module) {
  * call-seq:
  *   trysend(string, flags = 0, dest = nil) -> count or :wait_writable
  *
- * Sends what there is room for, and never waits, whatever the mode of the socket. One system call, send(2)
- * or sendto(2). +flags+ is an Integer made of the Socket::MSG_ constants, +dest+ an Addrinfo or a packed
- * sockaddr for a socket that is not connected.
+ * Sends what there is room for, and never waits, whatever the mode of the socket. One system call,
+ * send(2) or sendto(2). +flags+ is an Integer made of the Socket::MSG_ constants, +dest+ an
+ * Addrinfo or a packed sockaddr for a socket that is not connected.
  *
- * Returns how many bytes were sent, which may be less than all of them on a stream, or +:wait_writable+ when
- * there is no room.
+ * Returns how many bytes were sent, which may be less than all of them on a stream, or
+ * +:wait_writable+ when there is no room.
  *
  * Raises IOError when the socket is closed, and Errno as send(2).
  */
@@ -324,8 +327,8 @@ static VALUE m_trysend(int argc, VALUE *argv, VALUE socket) {
  * call-seq:
  *   Eagain.trysend(socket, string, flags = 0, dest = nil) -> count or :wait_writable
  *
- * As the method of BasicSocket that <tt>require "eagain/io"</tt> brings: sends what there is room for
- * without waiting.
+ * As the method of BasicSocket that <tt>require "eagain/io"</tt> brings: sends what there is room
+ * for without waiting.
  */
 static VALUE s_trysend(int argc, VALUE *argv, VALUE module) {
     (void)module;

@@ -75,11 +75,47 @@ module LikeRuby
   def describe(sender)
     return sender unless sender.is_a?(Addrinfo)
 
-    [sender.inspect, sender.to_sockaddr, sender.afamily, sender.pfamily, sender.socktype, sender.protocol, sender.canonname]
+    %i[inspect to_sockaddr afamily pfamily socktype protocol canonname].map { |name| sender.public_send(name) }
   end
 
   # Throws away what has arrived.
   def drain(socket)
     nil while outcome { socket.recv_nonblock(10_000, exception: false) }.is_a?(String)
   end
+
+  # A received message, with everything that can be compared. Numbers of descriptors are whatever was free.
+  def picture(message)
+    return message unless message.is_a?(Array) && message[1].is_a?(Addrinfo)
+
+    data, sender, flags, *controls = message
+    [data, data.encoding, describe(sender), flags, *controls.map { |control| control_picture(control) }]
+  end
+
+  def control_picture(control)
+    rights = control.cmsg_is?(:SOCKET, :RIGHTS)
+    [control.class, control.family, control.level, control.type, rights ? control.data.bytesize : control.data,
+     control.data.encoding, rights && control.unix_rights&.map { |io| [io.class, io.close_on_exec?, io.autoclose?] },
+     rights && control.unix_rights.frozen?]
+  end
+
+  # Sends with the block, twice, and compares what the two receive.
+  def assert_receives_like_ruby(socket, *arguments, note: nil, **options)
+    yield
+    theirs = arrived(socket) { outcome { socket.recvmsg_nonblock(*arguments, **options) } }
+    drain(socket)
+    yield
+    ours = arrived(socket) { outcome { Eagain.tryrecvmsg(socket, *arguments, **options) } }
+    drain(socket)
+    assert_equal picture(theirs), picture(ours), note
+    controls = [theirs, ours].flatten.grep(Socket::AncillaryData)
+    close_all(controls.filter_map { |control| control.cmsg_is?(:SOCKET, :RIGHTS) && control.unix_rights })
+    ours
+  end
+
+  def open_descriptors
+    GC.start
+    Dir.children("/proc/self/fd").size
+  end
+
+  def rights(*ios) = Socket::AncillaryData.unix_rights(*ios)
 end
