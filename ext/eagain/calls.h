@@ -46,6 +46,8 @@ VALUE ea_trysendmsg(VALUE socket, VALUE message, VALUE flags, VALUE dest, VALUE 
  * sockaddr, a frozen binary String. */
 VALUE ea_tryaccept(VALUE server, VALUE klass, VALUE *address);
 VALUE ea_tryconnect(VALUE socket, VALUE address);
+/* The same, but Errno::EISCONN of a socket that is connected. */
+VALUE ea_tryconnect_anew(VALUE socket, VALUE address);
 /* A new IO of a BasicSocket class (or a subclass) for a number that is ours: as klass.for_fd, without a
  * system call. Closes the number if it raises. */
 VALUE ea_socket_new(VALUE klass, int number);

@@ -218,9 +218,8 @@ static ea_result try_connect(VALUE socket, struct ea_fd *fd, const struct sockad
         r = connect_at_once(fd, address, length);
     if (!tcp || (r == -EOPNOTSUPP && mode == EA_MODE_UNKNOWN))
         r = ea_try_connect(fd, address, length);
-    if (r == -EISCONN)
-        r = 0;
-    ea_socket_remember_mode(socket, r == 0 || r == EA_WAIT_WRITABLE ? mode : EA_MODE_UNKNOWN);
+    bool known = r == 0 || r == -EISCONN || r == EA_WAIT_WRITABLE;
+    ea_socket_remember_mode(socket, known ? mode : EA_MODE_UNKNOWN);
     return r;
 }
 
@@ -234,7 +233,8 @@ static void fail_to_connect(int error, VALUE sockaddr, VALUE address) {
     rb_syserr_fail_str(error, rb_sprintf("connect(2) for %" PRIsVALUE, text));
 }
 
-VALUE ea_tryconnect(VALUE socket, VALUE address) {
+/* connected: what EISCONN means. */
+static VALUE connect_to(VALUE socket, VALUE address, ea_result connected) {
     VALUE sockaddr = address;
     if (is_a(address, ADDRINFO))
         sockaddr = rb_funcall(address, id_to_sockaddr, 0);
@@ -244,11 +244,21 @@ VALUE ea_tryconnect(VALUE socket, VALUE address) {
     ea_socket_known(socket, &known);
     ea_result r = try_connect(socket, &known.fd, (const void *)RSTRING_PTR(sockaddr), length);
     ea_known_end(&known);
+    if (r == -EISCONN)
+        r = connected;
     if (r == 0)
         return INT2FIX(0);
     if (r == EA_WAIT_WRITABLE)
         return ea_sym_wait_writable;
     fail_to_connect(r == -EBUSY ? EAGAIN : ea_errno(r), sockaddr, address);
+}
+
+VALUE ea_tryconnect(VALUE socket, VALUE address) {
+    return connect_to(socket, address, 0);
+}
+
+VALUE ea_tryconnect_anew(VALUE socket, VALUE address) {
+    return connect_to(socket, address, -EISCONN);
 }
 
 /* --- In Ruby. */
