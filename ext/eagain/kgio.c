@@ -42,6 +42,17 @@ VALUE ea_kgio_begin(VALUE object, struct ea_known *known) {
     return io;
 }
 
+ea_result ea_kgio_settled(VALUE io, ea_result r, int direction) {
+    if (RB_LIKELY(!ea_is_wait(r)))
+        return r;
+    const rb_io_t *fptr = RFILE(io)->fptr;
+    bool opened = fptr->mode & direction;
+    /* Both directions of a popen are two descriptors; ours is for reading. */
+    if (direction == FMODE_WRITABLE && fptr->tied_io_for_writing)
+        opened = false;
+    return opened ? r : -EBADF;
+}
+
 void ea_kgio_wait_readable(VALUE object) {
     rb_funcallv(object, id_wait_readable, 0, NULL);
 }

@@ -23,6 +23,11 @@ enum ea_kgio_door {
  * when it is closed. Looks at no buffers and at no mode: the kernel will say EBADF. */
 VALUE ea_kgio_begin(VALUE object, struct ea_known *known);
 
+/* A would-block is one only of what was opened for that direction (FMODE_READABLE, FMODE_WRITABLE):
+ * r, or -EBADF. Where poll(2) must be asked first it knows no other answer to the wrong direction.
+ * */
+ea_result ea_kgio_settled(VALUE io, ea_result r, int direction);
+
 /* Raises the Errno of a failed call, named after it; without a backtrace where what happened is the
  * peer's doing. */
 NORETURN(void ea_kgio_fail(int error, const char *call));

@@ -44,6 +44,7 @@ static inline ea_result attempt(VALUE io, struct ea_known *known, char *to, size
         r = ea_try_read(&known->fd, to, len);
         if (RB_UNLIKELY(r == EA_WAIT_READABLE && (known->fd.known & EA_FD_NOWAIT)))
             r = read_file(io, known, to, len);
+        r = ea_kgio_settled(io, r, FMODE_READABLE);
     } else {
         r = ea_try_recv(&known->fd, to, len, door == EA_KGIO_PEEK ? MSG_PEEK : 0);
     }

@@ -19,7 +19,7 @@ static inline void wrote(VALUE object, enum ea_kgio_door door) {
  * runs between the attempts, so the string stays as it is. */
 static bool write_some(VALUE object, VALUE string, long *done, enum ea_kgio_door door) {
     struct ea_known known;
-    ea_kgio_begin(object, &known);
+    VALUE io = ea_kgio_begin(object, &known);
     const char *from = RSTRING_PTR(string);
     long len = RSTRING_LEN(string);
     long before = *done;
@@ -31,6 +31,7 @@ static bool write_some(VALUE object, VALUE string, long *done, enum ea_kgio_door
             *done += r;
     } while (ea_is_count(r) && *done < len);
     ea_known_end(&known);
+    r = ea_kgio_settled(io, r, FMODE_WRITABLE);
     if (ea_is_error(r))
         ea_kgio_fail(ea_errno(r), call_name(door));
     if (*done > before)

@@ -51,7 +51,7 @@ static bool write_some(VALUE object, struct rest *rest) {
     int count;
     ea_result r = 0;
 
-    ea_kgio_begin(object, &known);
+    VALUE io = ea_kgio_begin(object, &known);
     while ((count = collect(rest, iov, &total)) > 0) {
         r = ea_try_writev(&known.fd, iov, count);
         if (!ea_is_count(r))
@@ -60,6 +60,7 @@ static bool write_some(VALUE object, struct rest *rest) {
         advance(rest, (size_t)r);
     }
     ea_known_end(&known);
+    r = ea_kgio_settled(io, r, FMODE_WRITABLE);
     if (ea_is_error(r))
         ea_kgio_fail(ea_errno(r), "writev");
     if (RB_UNLIKELY(rest->any && atomic_load_explicit(&ea_kgio_pushing, memory_order_relaxed)))

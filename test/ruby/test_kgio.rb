@@ -351,6 +351,25 @@ class KgioTest < EagainTest
     assert_raises(Errno::ENOTCONN) { keep(Kgio::Socket.new(:INET, :STREAM)).kgio_tryread(5) }
   end
 
+  # What a number was before decides how it is asked first, and must not decide what is answered.
+  def test_the_wrong_direction_whatever_the_number_was
+    Dir.mktmpdir do |dir|
+      File.mkfifo("#{dir}/fifo")
+      fifos = Array.new(4) { File.open("#{dir}/fifo", File::RDWR) } # no RWF_NOWAIT
+      fifos.each { |fifo| [Kgio.tryread(fifo, 1), Kgio.trywrite(fifo, "x"), Kgio.tryread(fifo, 1)] }
+      numbers = fifos.map(&:fileno)
+      close_all(fifos)
+      (r, w), (r2, w2) = pipe, pipe
+      assert_equal numbers.sort, [r, w, r2, w2].map(&:fileno).sort
+      fill(w)
+      fill(w2)
+      assert_raises(Errno::EBADF) { w.kgio_tryread(5) }
+      assert_raises(Errno::EBADF) { r2.kgio_trywrite("x") }
+      assert_raises(Errno::EBADF) { r.kgio_trywritev(["x"]) }
+    end
+    Kgio::Pipe.popen("cat", "r+") { |io| assert_raises(Errno::EBADF) { io.kgio_trywrite("x") } }
+  end
+
   # --- Memory, nonsense, Ractors.
 
   def test_under_gc_stress
@@ -398,7 +417,7 @@ class KgioTest < EagainTest
 
   VALUES = [
     0, 1, 5, 100, -1, 3.7, nil, true, false, :wait_readable, "x", "hé" * 9, "f".freeze, [], ["a", 5], {}, 1 << 31,
-    1 << 65, Object.new, 1..2, String, Kgio::Socket, "/nonexistent", "127.0.0.1", File.open(File::NULL), "a\0b"
+    1 << 65, Object.new, 1..2, String, Kgio::Socket, "/nonexistent/file", "127.0.0.1", File.open(File::NULL), "a\0b"
   ].freeze
   # Not those that may wait for ever, or set something for the process.
   CALLS = METHODS.flat_map do |name, methods|
@@ -415,6 +434,7 @@ class KgioTest < EagainTest
       args = Array.new(random.rand(4)) { VALUES.sample(random: random) }
       args.map! { |arg| arg.is_a?(String) && !arg.frozen? ? arg.dup : arg }
       args.shift if args[0].is_a?(Integer) && args[0] >= 1 << 31 && name.match?(/read|peek/)
+      args[0] = "/nonexistent/file" if name == "tryopen" && args[0].is_a?(String) # not one that can be made
       target ||= [pipe[1], pair[0], server, keep(Kgio::Socket.new(:INET, :STREAM))].find { |io| io.respond_to?(name) }
       begin
         result = target.__send__(name, *args)
