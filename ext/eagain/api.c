@@ -1,6 +1,7 @@
 /* What <eagain/ruby.h> offers to C extensions: a table of functions, in a constant that only they look
  * for, since nothing but Init_eagain leaves this shared object. The contracts are in that header. */
 #include "calls.h"
+#include "would_block.h"
 
 #include <eagain/ruby.h>
 
@@ -169,8 +170,7 @@ static VALUE api_answer(VALUE io, ea_result r) {
 static void api_readwrite_fail(ea_result wait, const char *message) {
     if (!ea_is_wait(wait))
         rb_raise(rb_eArgError, "neither EA_WAIT_READABLE nor EA_WAIT_WRITABLE");
-    rb_readwrite_syserr_fail(wait == EA_WAIT_READABLE ? RB_IO_WAIT_READABLE : RB_IO_WAIT_WRITABLE,
-                             EAGAIN, message);
+    ea_would_block_fail(wait == EA_WAIT_WRITABLE, EAGAIN, message);
 }
 
 static const struct ea_rb_api api = {

@@ -70,8 +70,10 @@ module Eagain
         while Symbol === (answer = tryconnect(socket, address))
           await(socket, answer, limit, 0)
         end
-      rescue Errno::EAGAIN # a UNIX socket whose peer's queue is full: nothing tells of room in it
-        pause(limit)
+      rescue Errno::EAGAIN
+        raise unless socket.to_io.local_address.unix?
+
+        pause(limit) # the peer's queue is full, and nothing tells of room in it
         retry
       end
       answer

@@ -475,14 +475,23 @@ class BlockingTest < EagainTest
     assert_includes assert_raises(expected) { Eagain.read(pipe[0], 1, timeout: 0) }.backtrace.join, __method__.to_s
   end
 
+  def test_the_message_is_that_of_ruby
+    only_ours
+    skip "no IO#timeout" unless IO.method_defined?(:timeout)
+
+    r, = pipe
+    r.timeout = 0.001
+    theirs = assert_raises(IO::TimeoutError) { r.read(1) }
+    assert_equal theirs.message, assert_raises(IO::TimeoutError) { Eagain.read(r, 1) }.message
+  end
+
   everywhere :io_timeout_is_for_each_wait do
     skip "no IO#timeout" unless IO.method_defined?(:timeout)
 
     r, w = pipe
     r.timeout = w.timeout = 0.02
     error = assert_raises(IO::TimeoutError) { Eagain.read(r, 1) }
-    theirs = Thread.new { assert_raises(IO::TimeoutError) { r.read(1) } }.value
-    assert_equal theirs.message, error.message
+    assert_equal "Blocking operation timed out!", error.message
     # Each wait is short, all of them are not.
     read = 0
     beside do
@@ -671,6 +680,36 @@ class BlockingTest < EagainTest
     client.connect
     place == :thread ? accepting.join : await("handshake") { accepting.done? }
     [server, client]
+  end
+
+  # Whatever is passed, it is an answer or an exception, and the sockets still work.
+  def test_random_arguments
+    only_ours
+    random = Random.new(seed)
+    a, b = pair
+    r, w = pipe
+    names = %i[read readv peek write recv recvfrom sendto recvmsg sendmsg accept connect sendfile splice
+               wait wait_readable wait_writable]
+    values = [a, b, r, w, nil, true, 0, 1, -1, 10, 2**40, 2**70, 1.5, Float::NAN, "x", +"", :x, [], [1, 2], ["a", "b"], {},
+              Object.new, Class]
+    600.times do
+      arguments = Array.new(random.rand(0..5)) { values.sample(random: random) }
+      options = random.rand(2).zero? ? {} : { timeout: [0, 0.0, -1, "1", 1e-4].sample(random: random) }
+      name = names.sample(random: random)
+      # Without a time, those that could wait do.
+      options = { timeout: 0 } if options.empty? && !name.start_with?("wait")
+      arguments[name == :wait ? 2 : 1] = 0 if name.start_with?("wait")
+      begin
+        result = Eagain.public_send(name, *arguments, **options)
+        keep(result) if result.is_a?(IO) && !@ios.include?(result)
+      rescue StandardError => e
+        # As Ruby's own sendmsg of a control that is none.
+        refute_kind_of NoMethodError, e, "#{name} #{arguments.inspect} #{options}" unless name == :sendmsg
+      end
+      [a, b, r].each { |io| drain(io) }
+    end
+    Eagain.write(a, "still")
+    assert_equal "still", Eagain.read(b, 10)
   end
 
   # --- costs

@@ -308,6 +308,15 @@ class CApiTest < EagainTest
     assert_raises(EOFError) { Sample.read_nonblock(r, 1) }
   end
 
+  def test_would_block_exceptions_have_a_backtrace_where_one_is_asked_for
+    raised = -> { assert_raises(IO::EAGAINWaitReadable) { Sample.fail(Sample::WAIT_READABLE, "read") } }
+    assert_empty raised.call.backtrace
+    Eagain::Nonblock.backtraces = true
+    assert_includes raised.call.backtrace.join, __method__.to_s
+  ensure
+    Eagain::Nonblock.backtraces = false
+  end
+
   def assert_would_block(theirs, ours)
     expected = assert_raises(IO::WaitReadable, IO::WaitWritable, &theirs)
     actual = assert_raises(expected.class, &ours)
