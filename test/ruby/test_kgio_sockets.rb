@@ -162,7 +162,12 @@ class KgioSocketsTest < EagainTest
       # What nobody refers to any more is closed when descriptors run out.
       Process.setrlimit(:NOFILE, 60, limits[1])
       200.times do
-        TCPSocket.new("127.0.0.1", s.addr[1]).close
+        begin
+          TCPSocket.new("127.0.0.1", s.addr[1]).close
+        rescue Errno::EMFILE # Ruby's own sockets do not always find the garbage
+          GC.start
+          retry
+        end
         s.kgio_tryaccept or raise "no connection"
         Kgio::File.tryopen("/etc/passwd").class
       end
