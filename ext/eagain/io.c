@@ -137,7 +137,7 @@ unsigned ea_io_park(struct ea_fiber *self, VALUE io, int number, unsigned events
         return self->waiter.revents;
     if (reason == EA_WAKE_TIMEOUT)
         return 0;
-    self->buffer = Qfalse;
+    ea_fiber_release_buffer(self);
     raise_closed();
 }
 
@@ -304,7 +304,7 @@ static ea_result transfer_wait(struct transfer *t, ea_result blocked, char *at, 
         unsigned events = blocked == EA_WAIT_READABLE ? EA_READABLE : EA_WRITABLE;
         int number = t->fd->fd;
         if (ea_io_park(self, t->io, number, events, *deadline, EA_PARK_DRY) == 0) {
-            self->buffer = Qfalse;
+            ea_fiber_release_buffer(self);
             raise_io_timeout();
         }
     }

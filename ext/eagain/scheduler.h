@@ -189,6 +189,8 @@ void ea_switch_away(struct ea_fiber *self);
 void ea_switch_to(struct ea_fiber *self, struct ea_fiber *next);
 /* Raises what is pending for self (an exception, a timeout), if anything. */
 void ea_fiber_check(struct ea_fiber *self);
+/* The hook that self waits in is about to raise: gives back the buffer that it was lent. */
+void ea_fiber_release_buffer(struct ea_fiber *self);
 /* Parks self on fd (-1: none) and the deadline. Returns the waiter's reason; revents in the waiter.
  * Returns EA_WAKE_READY at once when the descriptor is always ready. Raises what was raised for
  * self, Errno as ea_poll_park says. */

@@ -139,6 +139,7 @@ struct away {
     struct ea_scheduler *scheduler;
     struct ea_fiber *self;
     struct ea_fiber *next; /* whom to go to first; NULL: whoever is picked */
+    bool picked;           /* false at the end: it is raised in */
 };
 
 /* Ruby gives back the stack of a fiber that was transferred to only when the garbage collector finds
@@ -227,13 +228,33 @@ static VALUE away_body(VALUE arg) {
         settle_other(away->scheduler, self);
         next = NULL;
     }
+    away->picked = true;
     return Qnil;
+}
+
+/* Bug #22298: when a hook raises, Ruby before 4.1 leaves the IO::Buffer that it made for the hook
+ * locked, and pointing at memory that is gone. */
+void ea_fiber_release_buffer(struct ea_fiber *self) {
+    self->io = Qfalse;
+#if EA_RB_SCHEDULER_VERSION < 4
+    VALUE buffer = self->buffer;
+    self->buffer = Qfalse;
+    if (RTEST(buffer)) {
+        rb_io_buffer_unlock(buffer);
+        rb_io_buffer_free(buffer);
+    }
+#else
+    self->buffer = Qfalse;
+#endif
 }
 
 static VALUE away_settle(VALUE arg) {
     const struct away *away = (const struct away *)arg;
     struct ea_fiber *self = away->self;
     self->io = Qfalse; /* also when it is not woken but raised in */
+    /* What is raised in it leaves the hook, and nobody marks the buffer then. */
+    if (RB_UNLIKELY(!away->picked))
+        ea_fiber_release_buffer(self);
     if (RB_UNLIKELY(away->scheduler->running != self))
         settle_other(away->scheduler, self);
     if (RB_UNLIKELY(self->state == EA_FIBER_READY)) {
@@ -256,22 +277,6 @@ static void go_away(struct ea_fiber *self, struct ea_fiber *next) {
     rb_ensure(away_body, (VALUE)&away, away_settle, (VALUE)&away);
 }
 
-/* Bug #22298: when a hook raises, Ruby before 4.1 leaves the IO::Buffer that it made for the hook
- * locked, and pointing at memory that is gone. */
-static void release_buffer(struct ea_fiber *self) {
-    self->io = Qfalse;
-#if EA_RB_SCHEDULER_VERSION < 4
-    VALUE buffer = self->buffer;
-    self->buffer = Qfalse;
-    if (RTEST(buffer)) {
-        rb_io_buffer_unlock(buffer);
-        rb_io_buffer_free(buffer);
-    }
-#else
-    self->buffer = Qfalse;
-#endif
-}
-
 /* Is a timeout block overdue that record is within? */
 static struct ea_fiber *overdue(struct ea_fiber *record) {
     while (record && ea_link_alone(&record->overdue))
@@ -283,12 +288,12 @@ void ea_fiber_check(struct ea_fiber *self) {
     if (RB_UNLIKELY(self->exception != Qfalse)) {
         VALUE exception = self->exception;
         self->exception = Qfalse;
-        release_buffer(self);
+        ea_fiber_release_buffer(self);
         rb_exc_raise(exception);
     }
     struct ea_fiber *late = overdue(self);
     if (RB_UNLIKELY(late != NULL)) {
-        release_buffer(self);
+        ea_fiber_release_buffer(self);
         ea_timeout_raise(&late->overdue);
     }
 }
@@ -317,7 +322,7 @@ enum ea_wake_reason ea_fiber_park(struct ea_fiber *self, enum ea_fiber_wait wait
             return EA_WAKE_READY;
         }
         if (RB_UNLIKELY(rc < 0)) {
-            release_buffer(self);
+            ea_fiber_release_buffer(self);
             rb_syserr_fail(-rc, "eagain: wait");
         }
     } else {
@@ -337,6 +342,9 @@ void ea_fiber_park_masked(struct ea_fiber *self, const bool *done,
                           void (*end)(struct ea_scheduler *scheduler)) {
     int first = 0;
     VALUE exception = Qnil;
+    /* Whatever is raised meanwhile, the buffer is being worked on. */
+    VALUE buffer = self->buffer;
+    self->buffer = Qfalse;
     while (!*done) {
         int state = 0;
         self->waiter.reason = EA_WAKE_CANCEL;
@@ -352,7 +360,8 @@ void ea_fiber_park_masked(struct ea_fiber *self, const bool *done,
     end(self->scheduler);
     if (!first)
         return;
-    release_buffer(self);
+    self->buffer = buffer;
+    ea_fiber_release_buffer(self);
     if (ea_error_is(exception, rb_eException))
         rb_exc_raise(exception);
     rb_jump_tag(first);

@@ -1,0 +1,40 @@
+# frozen_string_literal: true
+
+require_relative "helper"
+
+# One test for each fault that was found in how fibers give way to each other, are raised in and are
+# woken; named after it. Those that once crashed the process, or spun for ever, run in a child.
+class RegressionsSwitchTest < EagainTest
+  def setup = only_ours
+
+  # A fiber that was raised in by Ruby itself kept the buffer of the read that this ended; nothing
+  # marked it, and the next timeout freed it.
+  def test_buffer_of_a_read_that_was_raised_in
+    assert_child "raised: boom\nexpired\nraised: direct\nexpired\n", <<~'RUBY'
+      require "timeout"
+      $stdout.sync = true
+      r, w = IO.pipe
+      def deep(depth, r) = depth == 0 ? r.readpartial(10) : deep(depth - 1, r)
+      def clean(depth) = depth == 0 ? 0 : clean(depth - 1) + 1
+      def read_and_sleep(r)
+        begin
+          deep(50, r)
+        rescue => e
+          puts "raised: #{e.message}"
+        end
+        clean(200)
+        20.times { GC.start; Array.new(5000) { Object.new; "x" * 100 } }
+        Timeout.timeout(0.05) { sleep 1 }
+      rescue Timeout::Error
+        puts "expired"
+      end
+      Fiber.set_scheduler(Eagain::Scheduler.new)
+      # What ends a task is raised in the fiber that the root had resumed.
+      Fiber.schedule { sleep 0.02; raise "boom" }
+      Fiber.new(blocking: false) { read_and_sleep(r) }.resume
+      reader = nil
+      Fiber.schedule { reader = Fiber.current; read_and_sleep(r) }
+      Fiber.schedule { sleep 0.02; reader.raise("direct") }
+    RUBY
+  end
+end
