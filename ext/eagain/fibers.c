@@ -49,6 +49,9 @@ static void detach_record(struct ea_fiber *record) {
         record->state = EA_FIBER_RUNNING;
     }
     ea_waiter_wake(&record->waiter, EA_WAKE_CANCEL, 0);
+    if (record->select)
+        ea_select_abandon(record->select);
+    record->select = NULL;
     while (!ea_link_alone(&record->timeouts)) {
         struct ea_timeout *timeout = EA_CONTAINER(record->timeouts.next, struct ea_timeout, within);
         ea_timer_cancel(&scheduler->poll.timers, &timeout->timer);
@@ -88,7 +91,8 @@ void ea_fiber_drop(struct ea_fiber *record) {
 /* Holds nothing that its fiber would miss, and nothing points into its fiber's stack (a timeout). */
 static bool blank(const struct ea_fiber *record) {
     return !record->own && record->state == EA_FIBER_RUNNING && !record->token &&
-           !record->exception && !record->inner && ea_link_alone(&record->timeouts);
+           !record->exception && !record->inner && !record->select &&
+           ea_link_alone(&record->timeouts);
 }
 
 /* It is marked from now on, with those that it runs in: settle_other looks at their Fibers. */

@@ -59,6 +59,7 @@ struct ea_fiber {
                               * scheduler->switches: nobody has run since */
     uint64_t wrote_switches;
     struct ea_job *job;       /* the one that it waits for and may leave behind; NULL: none */
+    struct ea_select *select; /* the IO.select that it is in, with waiters of its own; NULL: none */
     struct ea_fiber *resumer; /* whose Fiber#resume it runs in, as far as we know; NULL: nobody's */
     struct ea_fiber *inner;   /* the one that it resumed and that is parked now; NULL: none */
     unsigned resumed;         /* how many records have this one as their resumer */
@@ -239,6 +240,10 @@ bool ea_jobs_drained(struct ea_scheduler *scheduler);
 void ea_jobs_orphan(struct ea_scheduler *scheduler);
 void ea_jobs_bury_orphans(void);
 void ea_init_jobs(void);
+
+/* The fiber that is in select never comes back to it, or never as one of ours: its waiters, in memory
+ * that goes with the fiber, are unlinked; select.c. */
+void ea_select_abandon(struct ea_select *select);
 
 /* Raises what the first of the overdue blocks raises; hooks.c. */
 void ea_timeout_raise(struct ea_link *overdue);

@@ -12,7 +12,7 @@ static const short select_events[3] = {POLLIN, POLLOUT, POLLPRI};
 
 struct entry {
     struct ea_waiter waiter;
-    struct select *select;
+    struct ea_select *select;
     VALUE object; /* what the caller passed: it has to_io */
     VALUE io;
     int number;
@@ -21,8 +21,9 @@ struct entry {
     bool ready;
 };
 
-struct select {
+struct ea_select {
     struct ea_fiber *fiber;
+    struct ea_select *outer; /* that a trap handler interrupted, to call this one; NULL: none */
     struct entry *entries;
     struct pollfd *fds;
     size_t count;
@@ -34,7 +35,7 @@ struct select {
 
 static void select_woken(struct ea_waiter *waiter) {
     struct entry *entry = EA_CONTAINER(waiter, struct entry, waiter);
-    struct select *select = entry->select;
+    struct ea_select *select = entry->select;
     if (waiter->reason == EA_WAKE_READY)
         entry->ready = true;
     if (waiter->reason == EA_WAKE_CANCEL || select->woken)
@@ -60,7 +61,7 @@ static bool read_ahead(VALUE io) {
 #endif
 }
 
-static void add_list(struct select *select, int list) {
+static void add_list(struct ea_select *select, int list) {
     VALUE objects = select->lists[list];
     if (NIL_P(objects))
         return;
@@ -80,7 +81,7 @@ static void add_list(struct select *select, int list) {
     }
 }
 
-static bool any_buffered(const struct select *select) {
+static bool any_buffered(const struct ea_select *select) {
     for (size_t i = 0; i < select->count; i++)
         if (select->entries[i].buffered)
             return true;
@@ -89,7 +90,7 @@ static bool any_buffered(const struct select *select) {
 
 /* All at once; but poll(2) refuses more entries than the process may have descriptors (EINVAL), and a
  * descriptor may be in all three lists, and more than once. */
-static void ask_kernel(const struct select *select) {
+static void ask_kernel(const struct ea_select *select) {
     size_t batch = select->count;
     size_t left;
     for (size_t i = 0; i < select->count; i += left) {
@@ -106,7 +107,7 @@ static void ask_kernel(const struct select *select) {
 }
 
 /* What is ready now. True if anything is. */
-static bool ask(struct select *select) {
+static bool ask(struct ea_select *select) {
     bool any = false;
     ask_kernel(select);
     for (size_t i = 0; i < select->count; i++) {
@@ -124,7 +125,7 @@ static bool ask(struct select *select) {
     return any;
 }
 
-static VALUE answer(const struct select *select) {
+static VALUE answer(const struct ea_select *select) {
     VALUE lists[3] = {rb_ary_new(), rb_ary_new(), rb_ary_new()};
     for (size_t i = 0; i < select->count; i++) {
         const struct entry *entry = &select->entries[i];
@@ -135,7 +136,7 @@ static VALUE answer(const struct select *select) {
 }
 
 /* Parks all. Returns false if a descriptor turned out to be ready for good. */
-static bool park_all(struct select *select) {
+static bool park_all(struct ea_select *select) {
     struct ea_scheduler *scheduler = select->fiber->scheduler;
     bool all = true;
     for (size_t i = 0; i < select->count; i++) {
@@ -154,29 +155,42 @@ static bool park_all(struct select *select) {
 }
 
 static VALUE wait_body(VALUE arg) {
-    struct select *select = (struct select *)arg;
+    struct ea_select *select = (struct ea_select *)arg;
     struct ea_fiber *self = select->fiber;
+    select->outer = self->select;
+    self->select = select;
     if (!park_all(select) || select->woken)
         return Qnil;
     ea_fiber_park(self, EA_WAIT_EVENT, -1, 0, select->deadline, 0);
     return Qnil;
 }
 
-static VALUE wait_ensure(VALUE arg) {
-    struct select *select = (struct select *)arg;
+static void unpark_all(struct ea_select *select) {
     for (size_t i = 0; i < select->count; i++)
         ea_waiter_wake(&select->entries[i].waiter, EA_WAKE_CANCEL, 0);
+}
+
+static VALUE wait_ensure(VALUE arg) {
+    struct ea_select *select = (struct ea_select *)arg;
+    unpark_all(select);
+    if (select->fiber->select == select) /* or it was abandoned */
+        select->fiber->select = select->outer;
     return Qnil;
 }
 
-static bool any_ready(const struct select *select) {
+void ea_select_abandon(struct ea_select *select) {
+    for (; select; select = select->outer)
+        unpark_all(select);
+}
+
+static bool any_ready(const struct ea_select *select) {
     for (size_t i = 0; i < select->count; i++)
         if (select->entries[i].ready)
             return true;
     return false;
 }
 
-static void raise_if_closed(const struct select *select) {
+static void raise_if_closed(const struct ea_select *select) {
     for (size_t i = 0; i < select->count; i++)
         if (select->entries[i].waiter.reason == EA_WAKE_CLOSED)
             rb_raise(rb_eIOError, "stream closed in another thread");
@@ -188,7 +202,7 @@ static void raise_if_closed(const struct select *select) {
 static VALUE hook_io_select(int argc, VALUE *argv, VALUE self) {
     struct ea_scheduler *scheduler = ea_scheduler_get(self);
     VALUE timeout;
-    struct select select = {0};
+    struct ea_select select = {0};
     size_t total = 0;
     rb_scan_args(argc, argv, "13", &select.lists[0], &select.lists[1], &select.lists[2], &timeout);
     select.deadline = ea_deadline(timeout);

@@ -37,4 +37,29 @@ class RegressionsSwitchTest < EagainTest
       Fiber.schedule { sleep 0.02; reader.raise("direct") }
     RUBY
   end
+
+  # The waiters of a select in the parent were watched again in the child, which had given up the fiber
+  # that had them on its stack.
+  def test_fork_beside_a_select
+    ruby_at_least("3.2", "IO.select has no hook")
+    assert_child "", <<~'RUBY'
+      pipes = Array.new(20) { IO.pipe }
+      scheduler = Eagain::Scheduler.new
+      Fiber.set_scheduler(scheduler)
+      pipes.each { |r, _| Fiber.schedule { IO.select([r]) } }
+      Fiber.schedule do
+        pid = fork do
+          sleep 0.01 # the child's first hook
+          abort "still waiting: #{scheduler.stats}" if scheduler.stats[:waiting] > 0
+          10.times { GC.start; Array.new(2000) { "x" * 200 }; Array.new(100) { Fiber.new { Fiber.yield }.resume } }
+          pipes.each { |_, w| w.write "x" }
+          3.times { sleep 0.02; GC.start }
+          exit!(0)
+        end
+        Process.wait(pid)
+        exit!($?.exitstatus || 1)
+      end
+      scheduler.run
+    RUBY
+  end
 end
