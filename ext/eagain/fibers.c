@@ -111,6 +111,7 @@ struct sweep {
     const struct ea_fiber *keep;
     const struct ea_fiber *keep_too;
     bool all;            /* or blank ones alone */
+    bool keep_idle;      /* see ea_fibers_drop_all */
     struct ea_link list; /* of ea_fiber.ready: what was taken out of the table */
 };
 
@@ -118,7 +119,8 @@ static int sweep_record(st_data_t key, st_data_t value, st_data_t arg) {
     struct ea_fiber *record = (struct ea_fiber *)value;
     struct sweep *sweep = (struct sweep *)arg;
     (void)key;
-    if (record == sweep->keep || record == sweep->keep_too || !(sweep->all || blank(record)))
+    if (record == sweep->keep || record == sweep->keep_too || !(sweep->all || blank(record)) ||
+        (sweep->keep_idle && ea_fiber_idles(record)))
         return ST_CONTINUE;
     ea_link_remove(&record->ready);
     ea_link_insert_before(&sweep->list, &record->ready);
@@ -144,7 +146,7 @@ static void sweep_records(struct ea_scheduler *scheduler, struct sweep sweep) {
 }
 
 void ea_fibers_drop_all(struct ea_scheduler *scheduler, const struct ea_fiber *keep,
-                        const struct ea_fiber *keep_too) {
+                        const struct ea_fiber *keep_too, bool keep_idle) {
     struct ea_link *next;
     for (struct ea_link *l = scheduler->ready.next; l != &scheduler->ready; l = next) {
         struct ea_fiber *record = EA_CONTAINER(l, struct ea_fiber, ready);
@@ -152,7 +154,10 @@ void ea_fibers_drop_all(struct ea_scheduler *scheduler, const struct ea_fiber *k
         if (record->standin) /* not in the table */
             free_record(record);
     }
-    sweep_records(scheduler, (struct sweep){.keep = keep, .keep_too = keep_too, .all = true});
+    sweep_records(scheduler, (struct sweep){.keep = keep,
+                                            .keep_too = keep_too,
+                                            .all = true,
+                                            .keep_idle = keep_idle});
 }
 
 void ea_fiber_init(struct ea_fiber *record, struct ea_scheduler *scheduler, VALUE fiber) {
@@ -193,10 +198,12 @@ struct ea_fiber *ea_fiber_current(struct ea_scheduler *scheduler) {
     struct ea_fiber *running = scheduler->running;
     if (RB_LIKELY(running && running->fiber == fiber))
         return running;
-    if (RB_UNLIKELY(!scheduler->thread))
+    if (RB_UNLIKELY(!scheduler->thread)) {
         RB_OBJ_WRITE(scheduler->self, &scheduler->thread, rb_thread_current());
-    else if (RB_UNLIKELY(scheduler->thread != rb_thread_current()))
+        ea_make_spare(scheduler);
+    } else if (RB_UNLIKELY(scheduler->thread != rb_thread_current())) {
         rb_raise(rb_eThreadError, "the scheduler belongs to another thread");
+    }
     struct ea_fiber *record = ea_fiber_find(scheduler, fiber);
     if (!record)
         record = ea_fiber_make(scheduler, fiber, false);
@@ -206,6 +213,14 @@ struct ea_fiber *ea_fiber_current(struct ea_scheduler *scheduler) {
         up = up->resumer;
     if (!up && !record->own)
         ea_fiber_resumed_by(record, running);
+    /* It has control though nobody picked it: it was transferred to by hand, or is in a trap handler that
+     * Ruby ran when a fiber that ended handed over. */
+    if (RB_UNLIKELY(record->state == EA_FIBER_READY)) {
+        ea_fiber_unready(record);
+    } else if (RB_UNLIKELY(ea_fiber_idles(record))) {
+        record->state = EA_FIBER_RUNNING;
+        scheduler->parked--;
+    }
     scheduler->running = record;
     keep_fibers(record);
     return record;

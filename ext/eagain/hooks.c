@@ -22,6 +22,8 @@ static void scheduler_mark(void *ptr) {
         rb_gc_mark(scheduler->socket_class);
     if (scheduler->thread)
         rb_gc_mark(scheduler->thread);
+    if (scheduler->spare)
+        rb_gc_mark(scheduler->spare);
     for (int i = 0; i < EA_CALLERS; i++)
         if (scheduler->callers[i].frame)
             rb_gc_mark(scheduler->callers[i].frame);
@@ -64,7 +66,7 @@ static VALUE scheduler_alloc(VALUE klass) {
     struct ea_scheduler *scheduler;
     VALUE self = TypedData_Make_Struct(klass, struct ea_scheduler, &ea_scheduler_type, scheduler);
     scheduler->self = self;
-    scheduler->socket_class = scheduler->thread = Qfalse;
+    scheduler->socket_class = scheduler->thread = scheduler->spare = Qfalse;
     ea_link_init(&scheduler->ready);
     ea_link_init(&scheduler->gated);
     ea_link_init(&scheduler->listed);
@@ -107,13 +109,14 @@ static VALUE scheduler_initialize(int argc, VALUE *argv, VALUE self) {
 }
 
 /* The child has its own kernel objects, and of the fibers those that it will go on running: the one
- * that forked, and the one in #run, to which the thread comes back at its end. */
+ * that forked, and those in #run, to which the thread comes back at its end. */
 static void after_fork(struct ea_scheduler *scheduler) {
     VALUE current = rb_fiber_current();
     const struct ea_fiber *record = ea_fiber_find(scheduler, current);
-    ea_fibers_drop_all(scheduler, record, scheduler->runner);
+    ea_fibers_drop_all(scheduler, record, scheduler->runner, true);
     scheduler->running = NULL;
     scheduler->forked = true;
+    scheduler->closing = false; /* that is the parent's, too */
     /* The pool's threads are the parent's. */
     scheduler->jobs = 0;
     while (scheduler->bound > 0)
@@ -122,6 +125,8 @@ static void after_fork(struct ea_scheduler *scheduler) {
     if (rc < 0)
         rb_syserr_fail(-rc, "Eagain::Scheduler, after fork"); /* the next hook tries again */
     scheduler->forks = atomic_load_explicit(&forks, memory_order_relaxed);
+    if (scheduler->thread && !scheduler->spare)
+        ea_make_spare(scheduler);
 }
 
 struct ea_scheduler *ea_scheduler_get(VALUE self) {
@@ -137,30 +142,14 @@ static void count_fork(void) {
     atomic_fetch_add_explicit(&forks, 1, memory_order_relaxed);
 }
 
-static VALUE nothing(RB_BLOCK_CALL_FUNC_ARGLIST(unused, data)) {
-    (void)unused;
-    return data;
-}
-
-/* Runs trap handlers, and raises what was raised for the thread. That may have been noted with another
- * fiber, which slept then: Thread.handle_interrupt has Ruby look again, whatever it is told to handle. */
-static void take_interrupts(void) {
-    rb_thread_check_ints();
-    if (!RTEST(rb_funcall(rb_cThread, rb_intern("pending_interrupt?"), 0)))
-        return;
-    VALUE mask = rb_hash_new();
-    rb_hash_aset(mask, fiber_class, ID2SYM(rb_intern("immediate")));
-    rb_block_call(rb_cThread, rb_intern("handle_interrupt"), 1, &mask, nothing, Qnil);
-}
-
 static VALUE run_body(VALUE arg) {
     struct ea_fiber *self = (struct ea_fiber *)arg;
     const struct ea_scheduler *scheduler = self->scheduler;
     do {
         self->waiter.reason = EA_WAKE_CANCEL;
-        ea_fiber_parked(self, EA_WAIT_EVENT);
+        ea_fiber_parked(self, EA_WAIT_RUN);
         ea_switch_away(self);
-        take_interrupts(); /* it may have been woken for them */
+        ea_take_interrupts(); /* it may have been woken for them */
     } while (scheduler->parked > scheduler->outer_runners || scheduler->ready_count > 0);
     return Qnil;
 }
@@ -272,9 +261,11 @@ static VALUE close_ensure(VALUE self) {
  * and by Fiber.set_scheduler. Harmless when closed already. */
 static VALUE scheduler_close(VALUE self) {
     struct ea_scheduler *scheduler = RTYPEDDATA_DATA(self);
-    if (!scheduler->open || scheduler->closing)
+    if (!scheduler->open)
         return Qnil;
     scheduler = ea_scheduler_get(self);
+    if (scheduler->closing)
+        return Qnil;
     if (scheduler->runner && !scheduler->forked)
         rb_raise(rb_eRuntimeError, "the scheduler runs");
     scheduler->closing = true;

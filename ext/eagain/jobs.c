@@ -153,7 +153,7 @@ void ea_jobs_release(struct ea_scheduler *scheduler) {
         ea_poll_turn(&scheduler->poll, 1000000);
         rb_thread_schedule(); /* it may be a thread of Ruby's that works */
     }
-    ea_fibers_drop_all(scheduler, NULL, NULL);
+    ea_fibers_drop_all(scheduler, NULL, NULL, false);
     if (scheduler->jobs == 0)
         finish(scheduler);
 }

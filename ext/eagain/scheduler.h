@@ -35,6 +35,7 @@ enum ea_fiber_wait {
     EA_WAIT_SLEEP, /* #kernel_sleep: also woken by #unblock (Mutex#sleep) */
     EA_WAIT_BLOCK, /* #block: woken by #unblock */
     EA_WAIT_TURN,  /* nothing: it yielded */
+    EA_WAIT_RUN,   /* in #run, for all others to end: no trap handler that waits runs in it now */
 };
 
 /* What we know of a Fiber. One is made when a fiber first parks, or is pushed. `own` ones (pushed or
@@ -114,6 +115,7 @@ struct ea_scheduler {
     struct ea_link ready;     /* of ea_fiber.ready: the run queue, FIFO */
     struct ea_fiber *running; /* the fiber that last got control from us; NULL: unknown */
     struct ea_fiber *runner;  /* the fiber inside #run, NULL: none */
+    VALUE spare;              /* a Fiber to run trap handlers; Qfalse: it has yet to begin */
     size_t outer_runners;     /* fibers in #run further up, PARKED; only in a forked child */
     size_t own;               /* own fibers that have not ended */
     size_t foreign;           /* records that are not own */
@@ -174,9 +176,10 @@ void ea_fiber_parked(struct ea_fiber *record, enum ea_fiber_wait wait);
 /* Wakes a PARKED fiber, whatever it waits for. */
 void ea_fiber_wake(struct ea_fiber *record);
 void ea_fibers_mark(struct ea_scheduler *scheduler);
-/* Frees all records but two (either may be NULL), and empties the run queue. */
+/* Frees all records but two (either may be NULL), and those that idle in #run further up if they are to
+ * stay, and empties the run queue. */
 void ea_fibers_drop_all(struct ea_scheduler *scheduler, const struct ea_fiber *keep,
-                        const struct ea_fiber *keep_too);
+                        const struct ea_fiber *keep_too, bool keep_idle);
 /* Frees all records and touches nothing else: for the garbage collector. */
 void ea_fibers_abandon(struct ea_scheduler *scheduler);
 size_t ea_fibers_memsize(const struct ea_scheduler *scheduler);
@@ -188,6 +191,14 @@ size_t ea_fibers_memsize(const struct ea_scheduler *scheduler);
 void ea_switch_away(struct ea_fiber *self);
 /* The running fiber, READY already, gives way to next. */
 void ea_switch_to(struct ea_fiber *self, struct ea_fiber *next);
+/* Runs trap handlers, and raises what was raised for the thread. */
+void ea_take_interrupts(void);
+/* Makes scheduler->spare, while no fiber is parked halfway: Ruby may run trap handlers meanwhile. */
+void ea_make_spare(struct ea_scheduler *scheduler);
+/* Is record in #run, with nothing to do but to wait? */
+static inline bool ea_fiber_idles(const struct ea_fiber *record) {
+    return record && record->state == EA_FIBER_PARKED && record->wait == EA_WAIT_RUN;
+}
 /* Raises what is pending for self (an exception, a timeout), if anything. */
 void ea_fiber_check(struct ea_fiber *self);
 /* The hook that self waits in is about to raise: gives back the buffer that it was lent. */

@@ -45,14 +45,53 @@ static void enter_interrupt(void *arg) {
     ea_poll_nudge(arg);
 }
 
+static VALUE fiber_class(void) {
+    return rb_path2class("Fiber");
+}
+
+static VALUE nothing(RB_BLOCK_CALL_FUNC_ARGLIST(unused, data)) {
+    (void)unused;
+    return data;
+}
+
+/* What was raised for the thread may have been noted with another fiber, which slept then:
+ * Thread.handle_interrupt has Ruby look again, whatever it is told to handle. */
+void ea_take_interrupts(void) {
+    rb_thread_check_ints();
+    if (!RTEST(rb_funcall(rb_cThread, rb_intern("pending_interrupt?"), 0)))
+        return;
+    VALUE mask = rb_hash_new();
+    rb_hash_aset(mask, fiber_class(), ID2SYM(rb_intern("immediate")));
+    rb_block_call(rb_cThread, rb_intern("handle_interrupt"), 1, &mask, nothing, Qnil);
+}
+
+static VALUE handler_body(RB_BLOCK_CALL_FUNC_ARGLIST(unused, self)) {
+    (void)unused;
+    ea_make_spare(RTYPEDDATA_DATA(self));
+    ea_take_interrupts();
+    return Qnil;
+}
+
+void ea_make_spare(struct ea_scheduler *scheduler) {
+    VALUE body = rb_proc_new(handler_body, scheduler->self);
+    VALUE fiber = rb_funcall_with_block(fiber_class(), rb_intern("new"), 0, NULL, body);
+    RB_OBJ_WRITE(scheduler->self, &scheduler->spare, fiber);
+}
+
 /* What interrupted the sleep is for the fiber in #run, not for the one that happens to have slept last.
- * Nor may it be looked at here: the fiber is parked, and a trap handler may wait. */
+ * Nor may it be looked at here: the fiber is parked, and a trap handler may wait. If nobody is in #run,
+ * or that one waits for something in a trap handler itself, a fiber of its own takes it; Ruby gives what
+ * is raised in that to the fiber that the thread's root had resumed last. */
 static void check_interrupts(struct ea_scheduler *scheduler) {
     struct ea_fiber *runner = scheduler->runner;
-    if (!runner)
-        rb_thread_check_ints();
-    else if (runner->state == EA_FIBER_PARKED)
+    if (ea_fiber_idles(runner)) {
         ea_fiber_ready(runner, true);
+        return;
+    }
+    if (!scheduler->spare || (runner && runner->state == EA_FIBER_READY))
+        return;
+    ea_fiber_ready(ea_fiber_make(scheduler, scheduler->spare, true), true);
+    scheduler->spare = Qfalse;
 }
 
 /* One turn of the poller, at most limit ns long (negative: as long as it takes). The GVL is let go
@@ -85,8 +124,7 @@ static bool budget_spent(struct ea_scheduler *scheduler) {
 /* All that this scheduler had to do is done, but for the fiber in #run. */
 static bool finished(const struct ea_scheduler *scheduler) {
     const struct ea_fiber *runner = scheduler->runner;
-    return runner && runner->state == EA_FIBER_PARKED &&
-           scheduler->parked == 1 + scheduler->outer_runners && scheduler->ready_count == 0;
+    return ea_fiber_idles(runner) && scheduler->parked == 1 + scheduler->outer_runners && scheduler->ready_count == 0;
 }
 
 /* The next fiber, taken off the run queue. */
@@ -372,7 +410,7 @@ void ea_fiber_account(struct ea_scheduler *scheduler) {
         return;
     scheduler->transfers = 0;
     size_t others = scheduler->parked - scheduler->outer_runners + scheduler->ready_count;
-    if (scheduler->runner && scheduler->runner->state == EA_FIBER_PARKED)
+    if (ea_fiber_idles(scheduler->runner))
         others--;
     if (others == 0 || ea_now() - scheduler->poll.now < TRANSFER_SLICE)
         return;

@@ -62,4 +62,67 @@ class RegressionsSwitchTest < EagainTest
       scheduler.run
     RUBY
   end
+
+  # The end of all tasks, and each further signal, woke the fiber in #run, though a trap handler waited in
+  # it for something else, and would again for ever.
+  def test_trap_handler_that_waits_in_the_fiber_that_runs_the_loop
+    assert_child "block ends\nabcd\nefgh\n", <<~'RUBY'
+      $stdout.sync = true
+      r, w = IO.pipe
+      trap("USR1") { 2.times { puts r.readpartial(5) } }
+      Fiber.new(blocking: false) do
+        Eagain.run do
+          Thread.new { sleep 0.1; Process.kill(:USR1, $$); sleep 0.3; w << "abcd"; sleep 0.1; w << "efgh" }
+          sleep 0.2
+          puts "block ends"
+        end
+      end.resume
+    RUBY
+  end
+
+  # The loop spun until the first handler had what it waited for: nobody took the second signal.
+  def test_signal_while_a_trap_handler_waits
+    assert_child "2 1 true\n", <<~'RUBY'
+      $stdout.sync = true
+      r, w = IO.pipe
+      trap("USR1") { print r.readpartial(1), " " }
+      trap("USR2") { print "2 "; w << "1" }
+      Fiber.new(blocking: false) do
+        Eagain.run do
+          Process.wait(spawn("kill -USR1 #{$$}; sleep 0.1; kill -USR2 #{$$}; sleep 0.3"))
+        end
+      end.resume
+      puts Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID) < 0.35
+    RUBY
+  end
+
+  # Nobody is in #run: the handler ran in the fiber that was parked, and parked it again.
+  def test_trap_handler_that_waits_where_nothing_runs_the_loop
+    assert_child "handled\ngot x\n", <<~'RUBY'
+      $stdout.sync = true
+      r, w = IO.pipe
+      trap("USR1") { sleep 0.05; puts "handled"; w << "x" }
+      Fiber.set_scheduler(Eagain::Scheduler.new)
+      spawn("sleep 0.1; kill -USR1 #{$$}")
+      Fiber.new(blocking: false) { puts "got #{r.readpartial(1)}" }.resume
+    RUBY
+  end
+
+  # The books of a child's child counted a #run in the grandparent that had been given up.
+  def test_child_of_a_child_ends_its_loop
+    assert_child "grandchild\nchild\nparent\n", <<~'RUBY'
+      $stdout.sync = true
+      Eagain.run do
+        child = fork do
+          Eagain.spawn do
+            grandchild = fork { Eagain.spawn { sleep 0.01; puts "grandchild" } }
+            Process.wait(grandchild)
+            puts "child"
+          end
+        end
+        Process.wait(child)
+        puts "parent"
+      end
+    RUBY
+  end
 end
