@@ -143,7 +143,8 @@ static VALUE pidfd_wait(VALUE arg) {
 
 static VALUE pidfd_close(VALUE arg) {
     const struct pidfd *pidfd = (const struct pidfd *)arg;
-    ea_poll_forget(&pidfd->fiber->scheduler->poll, pidfd->number);
+    if (pidfd->fiber->scheduler->polling) /* it may have been closed in between */
+        ea_poll_forget(&pidfd->fiber->scheduler->poll, pidfd->number);
     close(pidfd->number);
     return Qnil;
 }
@@ -237,6 +238,7 @@ static VALUE operation_body(VALUE arg) {
 static VALUE operation_end(VALUE arg) {
     struct operation *op = (struct operation *)arg;
     op->done = true;
+    ea_bound_end(op->fiber->scheduler);
     ea_fiber_wake(op->fiber);
     ea_poll_nudge(&op->fiber->scheduler->poll);
     return Qnil;
@@ -252,7 +254,7 @@ static int64_t work_elsewhere(struct ea_scheduler *scheduler, VALUE work) {
     VALUE thread = rb_thread_create(operation_thread, &op);
     scheduler->offloaded++;
     ea_bound_begin(scheduler);
-    ea_fiber_park_masked(op.fiber, &op.done, ea_bound_end);
+    ea_fiber_park_masked(op.fiber, &op.done);
     RB_GC_GUARD(thread);
     if (!op.returned)
         rb_raise(rb_eThreadError, "the thread that worked for this fiber was killed");

@@ -62,6 +62,7 @@ static void detach_record(struct ea_fiber *record) {
     ea_link_remove(&record->gate);
     if (record->turn)
         record->turn->writer = NULL;
+    record->turn = NULL;
     if (record->job)
         record->job->fiber = NULL;
     if (scheduler->running == record)
@@ -139,7 +140,9 @@ static void sweep_records(struct ea_scheduler *scheduler, struct sweep sweep) {
         ea_link_remove(&record->ready); /* from this list */
         detach_record(record);
         /* Abandoned in mid-wait, by a fork or a close. Whoever holds the Fiber may raise in it yet, and
-         * its frames look at the record then: leave it to them. */
+         * its frames look at the record then: leave it to them. Of the scheduler they may touch no more
+         * than its own books, as its poller may be gone. */
+        record->abandoned = true;
         if (!has_frames)
             xfree(record);
     }

@@ -402,6 +402,7 @@ static ea_result transfer_loop(struct transfer *t, int64_t *deadline) {
 
 struct keep_turn {
     struct transfer *t;
+    const struct ea_fiber *self;
     int64_t *deadline;
     ea_result result;
 };
@@ -414,7 +415,8 @@ static VALUE keep_turn_body(VALUE arg) {
 
 static VALUE keep_turn_ensure(VALUE arg) {
     const struct keep_turn *keep = (const struct keep_turn *)arg;
-    gate_release(keep->t->scheduler, keep->t->turn);
+    if (!keep->self->abandoned) /* then the turn is another's, or its descriptor's entry is gone */
+        gate_release(keep->t->scheduler, keep->t->turn);
     return Qnil;
 }
 
@@ -443,7 +445,8 @@ static VALUE transfer_run(struct transfer *t) {
         gate_enter(t);
     ea_result r = transfer_loop(t, &deadline);
     if (RB_UNLIKELY(t->turn)) {
-        struct keep_turn keep = {.t = t, .deadline = &deadline};
+        struct keep_turn keep = {
+            .t = t, .self = ea_fiber_current(t->scheduler), .deadline = &deadline};
         rb_ensure(keep_turn_body, (VALUE)&keep, keep_turn_ensure, (VALUE)&keep);
         r = keep.result;
     }

@@ -57,6 +57,8 @@ static void job_done(struct ea_offload *offload) {
     struct ea_job *job = EA_CONTAINER(offload, struct ea_job, offload);
     job->scheduler->jobs--;
     job->done = true;
+    if (job->bound)
+        ea_bound_end(job->scheduler);
     if (job->fiber)
         ea_fiber_wake(job->fiber);
     else
@@ -88,12 +90,13 @@ void ea_bound_end(struct ea_scheduler *scheduler) {
 }
 
 void ea_job_run_bound(struct ea_scheduler *scheduler, struct ea_job *job) {
+    job->bound = true;
     if (!submit(scheduler, job))
         return;
     struct ea_fiber *self = job->fiber;
     self->job = NULL;
     ea_bound_begin(scheduler);
-    ea_fiber_park_masked(self, &job->done, ea_bound_end);
+    ea_fiber_park_masked(self, &job->done);
 }
 
 static VALUE job_wait(VALUE arg) {

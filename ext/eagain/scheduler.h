@@ -74,6 +74,7 @@ struct ea_fiber {
     bool pushed;    /* not started yet, and made by who knows whom: perhaps another thread */
     bool slept;     /* since its last #block: that may be the lock that Mutex#sleep takes again */
     bool relocking; /* in the #block of a lock that nothing may interrupt */
+    bool abandoned; /* dropped in mid-wait: only the frames of that wait know it, until they end */
     bool standin;   /* fiber is no Fiber but an operation's stand-in (interface version 5) */
 };
 
@@ -134,7 +135,7 @@ struct ea_scheduler {
     struct ea_link gated;  /* of ea_fiber.gate: who waits for another's turn to write to end */
     VALUE socket_class;    /* BasicSocket, once it exists; Qfalse until then */
     size_t jobs;           /* submitted to the pool and not delivered yet */
-    size_t bound;          /* how many of its fibers cannot leave what they wait for */
+    size_t bound;          /* works in other threads, now, on memory of its fibers */
     struct ea_link listed; /* in the list of busy ones, or of orphans; jobs.c */
     bool polling;          /* the poller is there, if only for the sake of jobs */
     bool open;             /* the poller is there */
@@ -210,10 +211,8 @@ enum ea_wake_reason ea_fiber_park(struct ea_fiber *self, enum ea_fiber_wait wait
                                   unsigned events, int64_t deadline, unsigned flags);
 /* Parks until #unblock, and is told of exceptions and timeouts when it parks next. */
 void ea_fiber_relock(struct ea_fiber *self);
-/* Parks until *done; an exception waits for that: somebody else works on the fiber's memory. Then
- * calls end. */
-void ea_fiber_park_masked(struct ea_fiber *self, const bool *done,
-                          void (*end)(struct ea_scheduler *scheduler));
+/* Parks until *done; an exception waits for that: somebody else works on the fiber's memory. */
+void ea_fiber_park_masked(struct ea_fiber *self, const bool *done);
 /* After I/O that did not have to wait: lets others run when it has gone on for long. */
 void ea_fiber_account(struct ea_scheduler *scheduler);
 /* Marks exception as pending for record and wakes it as soon as that is safe. */
@@ -226,6 +225,7 @@ struct ea_job {
     struct ea_scheduler *scheduler;
     struct ea_fiber *fiber; /* who waits for it; NULL: nobody any more */
     bool done;
+    bool bound; /* works on the fiber's memory */
     bool left;                           /* whoever waits for it was interrupted */
     void (*work)(struct ea_job *job);    /* in a thread of the pool, without the GVL */
     void (*dispose)(struct ea_job *job); /* frees what work made; may be NULL */
@@ -240,7 +240,7 @@ void *ea_job_new(size_t size);
  * the job is taken care of. */
 void ea_job_run(struct ea_scheduler *scheduler, struct ea_job *job);
 void ea_job_free(struct ea_job *job);
-/* A fiber begins, and ends, to wait for what works on its memory. */
+/* Something begins, and ends, to work on a fiber's memory. */
 void ea_bound_begin(struct ea_scheduler *scheduler);
 void ea_bound_end(struct ea_scheduler *scheduler);
 /* Drops all fibers, once nothing works on their memory, and the poller if no job needs it. */

@@ -304,7 +304,8 @@ static VALUE away_settle(VALUE arg) {
     }
     if (RB_UNLIKELY(self->resumer != NULL) && self->resumer->inner == self)
         self->resumer->inner = NULL;
-    away->scheduler->running = self;
+    /* An abandoned one that calls a hook again gets a record that is in the table, as anybody. */
+    away->scheduler->running = RB_LIKELY(!self->abandoned) ? self : NULL;
     return Qnil;
 }
 
@@ -376,14 +377,14 @@ static VALUE park_once(VALUE arg) {
     return Qnil;
 }
 
-void ea_fiber_park_masked(struct ea_fiber *self, const bool *done,
-                          void (*end)(struct ea_scheduler *scheduler)) {
+void ea_fiber_park_masked(struct ea_fiber *self, const bool *done) {
     int first = 0;
     VALUE exception = Qnil;
     /* Whatever is raised meanwhile, the buffer is being worked on. */
     VALUE buffer = self->buffer;
     self->buffer = Qfalse;
-    while (!*done) {
+    /* In a forked child nobody works on it, nor will anybody say so. */
+    while (!*done && !self->abandoned) {
         int state = 0;
         self->waiter.reason = EA_WAKE_CANCEL;
         ea_fiber_parked(self, EA_WAIT_EVENT);
@@ -395,7 +396,8 @@ void ea_fiber_park_masked(struct ea_fiber *self, const bool *done,
         if (state && ea_error_is(rb_errinfo(), rb_eException))
             rb_set_errinfo(Qnil);
     }
-    end(self->scheduler);
+    if (!first && !*done)
+        rb_raise(rb_eThreadError, "the thread that worked for this fiber is the parent's");
     if (!first)
         return;
     self->buffer = buffer;

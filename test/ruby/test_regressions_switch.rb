@@ -125,4 +125,85 @@ class RegressionsSwitchTest < EagainTest
       end
     RUBY
   end
+
+  # The record that the parent had made was taken for the one of the fiber again: its wake-ups went to
+  # another one, and its end was counted twice.
+  def test_fiber_of_the_parent_goes_on_in_a_child
+    assert_child "raised\npushed\npopped 1\n1\n", <<~'RUBY'
+      $stdout.sync = true
+      scheduler = Eagain::Scheduler.new
+      Fiber.set_scheduler(scheduler)
+      queue = Queue.new
+      sleeper = nil
+      Fiber.schedule do
+        sleeper = Fiber.current
+        sleep
+      rescue IOError
+        puts "raised"
+        Fiber.schedule { sleep 0.02; puts "pushed"; queue << 1 }
+        puts "popped #{queue.pop}"
+      end
+      Fiber.schedule do
+        pid = fork do
+          sleep 0 # a hook: the parent's fibers are given up
+          sleeper.raise(IOError)
+          sleep 0.1
+          puts scheduler.stats[:fibers]
+          exit!(0)
+        end
+        Process.wait(pid)
+        exit!($?.exitstatus || 1)
+      end
+      scheduler.run
+    RUBY
+  end
+
+  # A fiber that was left behind by a close that failed, in the middle of a write or of a wait for a child,
+  # looked at the descriptors of a poller that was gone. (valgrind tells.)
+  def test_fiber_that_outlives_an_aborted_close
+    assert_child "close: cleanup\nwrite: late\nwait: late\n", <<~'RUBY'
+      $stdout.sync = true
+      r, w = IO.pipe
+      w.sync = true
+      pid = spawn("sleep 1")
+      Thread.new do
+        Fiber.set_scheduler(Eagain::Scheduler.new)
+        fibers = [-> { w.write("a" * 200_000) }, -> { Process.wait(pid) }].map do |work|
+          fiber = nil
+          Fiber.schedule do
+            fiber = Fiber.current
+            2.times do # the first ends by the cancellation
+              work.call
+            rescue Exception
+              raise if $!.message == "late"
+            end
+          end
+          fiber
+        end
+        Fiber.schedule { begin; sleep; ensure; raise "cleanup" end }
+        Fiber.schedule { sleep 0.05; raise "first" }
+        Fiber.set_scheduler(nil) rescue puts "close: #{$!.message}"
+        %w[write wait].zip(fibers) { |name, fiber| fiber.raise("late") rescue puts "#{name}: #{$!.message}" }
+      end.join
+      Process.kill(:KILL, pid)
+    RUBY
+  end
+
+  # A close that failed waited for a fiber to see that the work for it was done; no fiber ran any more.
+  def test_aborted_close_beside_work_for_a_fiber
+    skip "no thread works for a fiber here" unless RUBY_VERSION.start_with?("3.4")
+    assert_child "cleanup\n", <<~'RUBY'
+      require "tmpdir"
+      Dir.mktmpdir do |dir|
+        fifo = File.join(dir, "fifo")
+        File.mkfifo(fifo)
+        Fiber.set_scheduler(Eagain::Scheduler.new)
+        Fiber.schedule { File.open(fifo).close }
+        Fiber.schedule { begin; sleep; ensure; raise "cleanup" end }
+        Fiber.schedule { sleep 0.05; raise "first" }
+        Thread.new { sleep 0.2; File.open(fifo, "w").close }
+        Fiber.set_scheduler(nil) rescue puts $!.message
+      end
+    RUBY
+  end
 end
