@@ -489,8 +489,13 @@ static VALUE scheduler_unblock(VALUE self, VALUE blocker, VALUE fiber) {
     } else if (record->state == EA_FIBER_PARKED &&
                (record->wait == EA_WAIT_BLOCK || record->wait == EA_WAIT_SLEEP)) {
         ea_fiber_wake(record);
-        record->unblocked = record->wait == EA_WAIT_BLOCK;
+        record->unblocked = true;
         ea_poll_nudge(&scheduler->poll);
+    } else if (record->state == EA_FIBER_READY &&
+               (record->wait == EA_WAIT_BLOCK || record->wait == EA_WAIT_SLEEP)) {
+        /* It was woken to be told of something; it is in Ruby's list of who waits as long as it has not
+         * run, and was chosen from there to be handed this. */
+        record->unblocked = true;
     }
     /* Bug #19640: before 3.3.1, Ruby unlocks the write lock of an IO, and so comes here, between a write that
      * failed and its look at errno. */

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "helper"
+require "timeout"
 
 # One test for each fault that was found in how fibers give way to each other, are raised in and are
 # woken; named after it. Those that once crashed the process, or spun for ever, run in a child.
@@ -205,5 +206,66 @@ class RegressionsSwitchTest < EagainTest
         Fiber.set_scheduler(nil) rescue puts $!.message
       end
     RUBY
+  end
+
+  # Ruby chose a waiter that had been cancelled and had not run yet; that one raised, and nobody else was
+  # woken for the mutex, the item, the place or the signal.
+  def test_wake_up_given_to_a_cancelled_task
+    Eagain.run do
+      mutex = Mutex.new.tap(&:lock)
+      first, second = Array.new(2) { Eagain.spawn { mutex.synchronize { sleep 0.001 } } }
+      sleep 0.005
+      first.cancel
+      mutex.unlock
+      assert second.join(2), "the mutex: #{mutex.locked?}"
+      assert_predicate first.join(2), :cancelled?
+
+      queue = Queue.new
+      takers = Array.new(2) { Eagain.spawn { queue.pop } }
+      sleep 0.005
+      takers[0].cancel
+      queue << :item
+      sleep 0.005
+      assert_empty queue
+      assert_equal 1, queue.num_waiting
+      assert_equal :item, takers.reject(&:alive?).first.value
+      takers.each(&:cancel)
+
+      queue = SizedQueue.new(1) << 0
+      givers = [1, 2].map { |item| Eagain.spawn { queue << item } }
+      sleep 0.005
+      givers[0].cancel
+      assert_equal 0, queue.pop
+      sleep 0.005
+      assert_equal 1, queue.size
+      givers.each(&:cancel)
+
+      condition = ConditionVariable.new
+      signalled = false
+      waiter = Eagain.spawn { mutex.synchronize { condition.wait(mutex); signalled = true } }
+      sleep 0.005
+      waiter.cancel
+      mutex.synchronize { condition.signal }
+      sleep 0.005
+      assert signalled
+    end
+  end
+
+  # The same with a timeout in place of the cancellation.
+  def test_wake_up_given_to_a_task_whose_time_is_up
+    Eagain.run do
+      mutex = Mutex.new.tap(&:lock)
+      first = Eagain.spawn { Timeout.timeout(0.01) { mutex.synchronize { sleep 1 } } rescue :late }
+      second = Eagain.spawn { mutex.synchronize { :here } }
+      Eagain.spawn do
+        sleep 0.001
+        busy = now + 0.02
+        nil until now > busy
+      end
+      sleep 0.005 # wakes in the same turn as the first one, and before it
+      mutex.unlock
+      assert second.join(2)
+      assert_equal :late, first.value
+    end
   end
 end
