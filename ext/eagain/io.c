@@ -325,14 +325,17 @@ static VALUE transfer_result(const struct transfer *t, ea_result r) {
 
 #if EA_RB_SCHEDULER_VERSION < 4
 /* The turn to write to a descriptor. A fiber that has to wait in the middle of a write keeps it, so that
- * what others write does not come in between. */
+ * what others write does not come in between; they wait in scheduler->gated. Whoever gives the turn back
+ * wakes the first of them, and that one, however it leaves (it has written, without a turn even; it
+ * raises), wakes the next unless somebody has the turn by then: as long as nobody has it, one of those
+ * who wait is on its way. */
 static VALUE gate_wait(VALUE arg) {
     struct ea_fiber *self = (struct ea_fiber *)arg;
     ea_fiber_park(self, EA_WAIT_EVENT, -1, 0, EA_TIME_NEVER, 0);
     return Qnil;
 }
 
-static VALUE gate_leave(VALUE arg) {
+static VALUE gate_unlink(VALUE arg) {
     ea_link_remove(&((struct ea_fiber *)arg)->gate);
     return Qnil;
 }
@@ -343,9 +346,20 @@ static void gate_enter(struct transfer *t) {
         self->gate_fd = t->fd;
         ea_link_insert_before(&t->scheduler->gated, &self->gate);
         self->buffer = t->buffer;
-        rb_ensure(gate_wait, (VALUE)self, gate_leave, (VALUE)self);
+        rb_ensure(gate_wait, (VALUE)self, gate_unlink, (VALUE)self);
         self->buffer = Qfalse;
         transfer_look(t);
+    }
+}
+
+/* One that is READY already comes to leave by itself. */
+static void gate_pass(struct ea_scheduler *scheduler, const struct ea_fd *fd) {
+    for (struct ea_link *l = scheduler->gated.next; l != &scheduler->gated; l = l->next) {
+        struct ea_fiber *next = EA_CONTAINER(l, struct ea_fiber, gate);
+        if (next->gate_fd != fd)
+            continue;
+        ea_fiber_wake(next);
+        return;
     }
 }
 
@@ -354,13 +368,7 @@ static void gate_release(struct ea_scheduler *scheduler, struct ea_fd *fd) {
     if (writer)
         writer->turn = NULL;
     fd->writer = NULL;
-    for (struct ea_link *l = scheduler->gated.next; l != &scheduler->gated; l = l->next) {
-        struct ea_fiber *next = EA_CONTAINER(l, struct ea_fiber, gate);
-        if (next->gate_fd != fd)
-            continue;
-        ea_fiber_wake(next);
-        return;
-    }
+    gate_pass(scheduler, fd);
 }
 
 /* Until at least t->least bytes went over, or an error. */
@@ -403,6 +411,7 @@ static ea_result transfer_loop(struct transfer *t, int64_t *deadline) {
 struct keep_turn {
     struct transfer *t;
     const struct ea_fiber *self;
+    struct ea_fd *fd; /* whose turn it has, or waits for */
     int64_t *deadline;
     ea_result result;
 };
@@ -416,8 +425,45 @@ static VALUE keep_turn_body(VALUE arg) {
 static VALUE keep_turn_ensure(VALUE arg) {
     const struct keep_turn *keep = (const struct keep_turn *)arg;
     if (!keep->self->abandoned) /* then the turn is another's, or its descriptor's entry is gone */
-        gate_release(keep->t->scheduler, keep->t->turn);
+        gate_release(keep->t->scheduler, keep->fd);
     return Qnil;
+}
+
+static ea_result transfer_keeping_turn(struct transfer *t, int64_t *deadline) {
+    struct keep_turn keep = {.t = t,
+                             .self = ea_fiber_current(t->scheduler),
+                             .fd = t->turn,
+                             .deadline = deadline};
+    rb_ensure(keep_turn_body, (VALUE)&keep, keep_turn_ensure, (VALUE)&keep);
+    return keep.result;
+}
+
+static ea_result transfer_all(struct transfer *t, int64_t *deadline) {
+    ea_result r = transfer_loop(t, deadline);
+    return RB_LIKELY(!t->turn) ? r : transfer_keeping_turn(t, deadline);
+}
+
+static VALUE gated_body(VALUE arg) {
+    struct keep_turn *keep = (struct keep_turn *)arg;
+    gate_enter(keep->t);
+    keep->result = transfer_all(keep->t, keep->deadline);
+    return Qnil;
+}
+
+static VALUE gated_ensure(VALUE arg) {
+    const struct keep_turn *keep = (const struct keep_turn *)arg;
+    if (!keep->self->abandoned && !keep->fd->writer)
+        gate_pass(keep->t->scheduler, keep->fd);
+    return Qnil;
+}
+
+static ea_result transfer_gated(struct transfer *t, int64_t *deadline) {
+    struct keep_turn keep = {.t = t,
+                             .self = ea_fiber_current(t->scheduler),
+                             .fd = t->fd,
+                             .deadline = deadline};
+    rb_ensure(gated_body, (VALUE)&keep, gated_ensure, (VALUE)&keep);
+    return keep.result;
 }
 
 /* Before a write, so that nobody comes between the line and the newline of puts, others may run. */
@@ -441,15 +487,8 @@ static VALUE transfer_run(struct transfer *t) {
     t->may_refuse = t->length == 0;
     if (t->write)
         account_write(t);
-    if (RB_UNLIKELY(t->fd->writer && t->write))
-        gate_enter(t);
-    ea_result r = transfer_loop(t, &deadline);
-    if (RB_UNLIKELY(t->turn)) {
-        struct keep_turn keep = {
-            .t = t, .self = ea_fiber_current(t->scheduler), .deadline = &deadline};
-        rb_ensure(keep_turn_body, (VALUE)&keep, keep_turn_ensure, (VALUE)&keep);
-        r = keep.result;
-    }
+    bool gated = t->write && t->fd->writer;
+    ea_result r = RB_LIKELY(!gated) ? transfer_all(t, &deadline) : transfer_gated(t, &deadline);
     if (!t->write)
         ea_fiber_account(t->scheduler);
     return transfer_result(t, r);

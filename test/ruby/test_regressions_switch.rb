@@ -268,4 +268,38 @@ class RegressionsSwitchTest < EagainTest
       assert_equal :late, first.value
     end
   end
+
+  # The end of a long write woke one of those who waited for it; if that one raised, or wrote without
+  # having to wait, nobody woke the next.
+  def test_turn_to_write_is_handed_on
+    Eagain.run do
+      r, w = IO.pipe
+      w.sync = true
+      second = nil
+      first = Eagain.spawn { w.write("a" * 200_000).tap { second.cancel } }
+      sleep 0.002
+      others = %w[b c d].map { |letter| Eagain.spawn { w.write(letter) } }
+      second = others[0]
+      sleep 0.002
+      assert_equal 200_000, r.read(200_000).size
+      first.value
+      assert_equal [second, nil, nil], others.map { |task| task.join(2) ? (task if task.cancelled?) : :stuck }
+      w.close
+      assert_match(/\Ab?cd\z/, r.read) # a mutex of Ruby's may have been handed to the second one before
+    end
+  end
+
+  def test_turn_to_write_to_what_is_closed
+    { reader: Errno::EPIPE, writer: IOError }.each do |which, error|
+      Eagain.run do
+        r, w = IO.pipe
+        w.sync = true
+        tasks = ["a" * 200_000, "b", "c", "d"].map do |text|
+          Eagain.spawn { w.write(text) rescue $!.class }.tap { sleep 0.002 }
+        end
+        { reader: r, writer: w }[which].close
+        assert_equal [error] * 4, tasks.map { |task| task.join(2) ? task.value : :stuck }, which.to_s
+      end
+    end
+  end
 end
