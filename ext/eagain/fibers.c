@@ -220,6 +220,7 @@ struct ea_fiber *ea_fiber_current(struct ea_scheduler *scheduler) {
      * Ruby ran when a fiber that ended handed over. */
     if (RB_UNLIKELY(record->state == EA_FIBER_READY)) {
         ea_fiber_unready(record);
+        record->doubtful = false;
     } else if (RB_UNLIKELY(ea_fiber_idles(record))) {
         record->state = EA_FIBER_RUNNING;
         scheduler->parked--;

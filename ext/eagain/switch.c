@@ -290,6 +290,7 @@ static VALUE away_settle(VALUE arg) {
     const struct away *away = (const struct away *)arg;
     struct ea_fiber *self = away->self;
     self->io = Qfalse; /* also when it is not woken but raised in */
+    self->relocking = false;
     /* What is raised in it leaves the hook, and nobody marks the buffer then. */
     if (RB_UNLIKELY(!away->picked))
         ea_fiber_release_buffer(self);
@@ -297,6 +298,7 @@ static VALUE away_settle(VALUE arg) {
         settle_other(away->scheduler, self);
     if (RB_UNLIKELY(self->state == EA_FIBER_READY)) {
         ea_fiber_unready(self);
+        self->doubtful = false;
     } else if (RB_UNLIKELY(self->state == EA_FIBER_PARKED)) {
         self->state = EA_FIBER_RUNNING;
         away->scheduler->parked--;
@@ -447,5 +449,4 @@ void ea_fiber_relock(struct ea_fiber *self) {
     self->waiter.reason = EA_WAKE_CANCEL;
     ea_fiber_parked(self, EA_WAIT_BLOCK);
     go_away(self, NULL);
-    self->relocking = false;
 }

@@ -302,4 +302,39 @@ class RegressionsSwitchTest < EagainTest
       end
     end
   end
+
+  # Raised in while it took its lock again, a fiber was taken to do that for ever: no timeout and no
+  # cancellation woke it any more.
+  def test_raised_in_while_it_locks_again
+    schedule do
+      mutex = Mutex.new
+      fiber = nil
+      expired = cancelled = false
+      sleeper = task do
+        fiber = Fiber.current
+        begin
+          mutex.lock
+          mutex.sleep(0.002)
+        rescue IOError
+          nil
+        end
+        begin
+          Timeout.timeout(0.005) { sleep 1 }
+        rescue Timeout::Error
+          expired = true
+        end
+        sleep 1
+      rescue ArgumentError
+        cancelled = true
+      end
+      mutex.lock
+      sleep 0.01 # it waits for the mutex
+      fiber.raise(IOError)
+      mutex.unlock
+      sleep 0.02
+      Fiber.scheduler.raise(fiber, ArgumentError.new)
+      sleep 0.001
+      assert_equal [true, true, true], [expired, cancelled, sleeper.done?]
+    end
+  end
 end
