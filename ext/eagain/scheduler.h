@@ -44,7 +44,8 @@ enum ea_fiber_wait {
  * nothing while its fiber runs, so that it does no harm if another Fiber gets the same address. */
 struct ea_fiber {
     VALUE fiber;     /* the Fiber; of a stand-in, what to transfer to (see ea_fiber_interrupt) */
-    VALUE exception; /* raise this in it when it next runs or parks; Qfalse: none */
+    VALUE exception; /* raise this in it when it next runs or parks; an Array: these, one each time;
+                      * Qfalse: none */
     VALUE io;        /* the IO that it waits on, while parked on one; Qfalse otherwise */
     VALUE
     buffer; /* the locked IO::Buffer that a hook was given, while it waits; Qfalse otherwise */
@@ -215,7 +216,8 @@ void ea_fiber_relock(struct ea_fiber *self);
 void ea_fiber_park_masked(struct ea_fiber *self, const bool *done);
 /* After I/O that did not have to wait: lets others run when it has gone on for long. */
 void ea_fiber_account(struct ea_scheduler *scheduler);
-/* Marks exception as pending for record and wakes it as soon as that is safe. */
+/* Marks exception as pending for record, after those that are, and wakes it as soon as that is safe. Each
+ * is raised once, in the order in which they came, as a thread's are. */
 void ea_fiber_raise(struct ea_fiber *record, VALUE exception);
 
 /* --- jobs.c: work for the offload pool. */

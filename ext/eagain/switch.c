@@ -325,10 +325,33 @@ static struct ea_fiber *overdue(struct ea_fiber *record) {
     return record;
 }
 
+static void add_pending(struct ea_fiber *record, VALUE exception) {
+    VALUE all = record->exception;
+    if (all && !RB_TYPE_P(all, T_ARRAY))
+        all = rb_ary_new_from_args(2, all, exception);
+    else if (all)
+        rb_ary_push(all, exception);
+    else
+        all = exception;
+    RB_OBJ_WRITE(record->scheduler->self, &record->exception, all);
+}
+
+/* The first of those that are pending; there is one. */
+static VALUE take_pending(struct ea_fiber *self) {
+    VALUE first = self->exception;
+    if (RB_TYPE_P(first, T_ARRAY)) {
+        VALUE all = first;
+        first = rb_ary_shift(all);
+        if (RARRAY_LEN(all) > 0)
+            return first;
+    }
+    self->exception = Qfalse;
+    return first;
+}
+
 void ea_fiber_check(struct ea_fiber *self) {
     if (RB_UNLIKELY(self->exception != Qfalse)) {
-        VALUE exception = self->exception;
-        self->exception = Qfalse;
+        VALUE exception = take_pending(self);
         ea_fiber_release_buffer(self);
         rb_exc_raise(exception);
     }
@@ -375,10 +398,13 @@ enum ea_wake_reason ea_fiber_park(struct ea_fiber *self, enum ea_fiber_wait wait
 }
 
 static VALUE park_once(VALUE arg) {
-    ea_switch_away((struct ea_fiber *)arg);
+    go_away((struct ea_fiber *)arg, NULL);
     return Qnil;
 }
 
+/* What is pending for the fiber stays so. What Ruby raises in it directly is kept: the first exception, to
+ * be raised at the end, and further ones as if they had been raised by way of the scheduler; or instead
+ * of them what ends the fiber (a throw, a kill). */
 void ea_fiber_park_masked(struct ea_fiber *self, const bool *done) {
     int first = 0;
     VALUE exception = Qnil;
@@ -391,18 +417,27 @@ void ea_fiber_park_masked(struct ea_fiber *self, const bool *done) {
         self->waiter.reason = EA_WAKE_CANCEL;
         ea_fiber_parked(self, EA_WAIT_EVENT);
         rb_protect(park_once, (VALUE)self, &state);
-        if (state && !first) {
+        if (!state)
+            continue;
+        VALUE error = rb_errinfo();
+        bool is_exception = ea_error_is(error, rb_eException);
+        if (first && is_exception) {
+            if (ea_error_is(exception, rb_eException))
+                add_pending(self, error);
+        } else {
             first = state;
-            exception = rb_errinfo();
+            exception = error;
         }
-        if (state && ea_error_is(rb_errinfo(), rb_eException))
+        if (is_exception)
             rb_set_errinfo(Qnil);
     }
     if (!first && !*done)
         rb_raise(rb_eThreadError, "the thread that worked for this fiber is the parent's");
-    if (!first)
-        return;
     self->buffer = buffer;
+    if (!first) {
+        ea_fiber_check(self);
+        return;
+    }
     ea_fiber_release_buffer(self);
     if (ea_error_is(exception, rb_eException))
         rb_exc_raise(exception);
@@ -436,10 +471,7 @@ static struct ea_fiber *innermost(struct ea_fiber *record) {
 
 void ea_fiber_raise(struct ea_fiber *record, VALUE exception) {
     record = innermost(record);
-    /* Of two that have not been told yet, a cancellation is the one that must not get lost. */
-    if (!record->exception ||
-        !RTEST(rb_obj_is_kind_of(record->exception, rb_path2class("Eagain::Cancelled"))))
-        RB_OBJ_WRITE(record->scheduler->self, &record->exception, exception);
+    add_pending(record, exception);
     if (!record->relocking)
         ea_fiber_wake(record);
 }

@@ -337,4 +337,54 @@ class RegressionsSwitchTest < EagainTest
       assert_equal [true, true, true], [expired, cancelled, sleeper.done?]
     end
   end
+
+  # A second one took the place of the first, or was dropped if that was a cancellation.
+  def test_exceptions_that_come_before_a_task_runs
+    Eagain.run do
+      told = []
+      task = Eagain.spawn do
+        4.times do
+          sleep 0.05
+          told << nil
+        rescue Exception => e # rubocop:disable Lint/RescueException
+          told << e.message
+        end
+      end
+      sleep 0.001
+      task.raise("one")
+      task.raise(IOError, "two")
+      task.cancel
+      task.raise("three")
+      task.join
+      assert_equal ["one", "two", "the task was cancelled", "three"], told
+    end
+  end
+
+  # Of those that came while a thread worked on a fiber's memory, the first alone was raised.
+  def test_exceptions_that_come_during_work_for_a_fiber
+    skip "no thread works for a fiber here" unless RUBY_VERSION.start_with?("3.4")
+    schedule do
+      Dir.mktmpdir do |dir|
+        File.mkfifo(fifo = File.join(dir, "fifo"))
+        told = []
+        fiber = nil
+        opening = task do
+          fiber = Fiber.current
+          [-> { File.open(fifo) }, -> { sleep }, -> { sleep }, -> { sleep 0.001 }].each do |work|
+            work.call
+          rescue StandardError => e
+            told << e.message
+          end
+        end
+        await("thread") { fiber && Thread.list.size > 2 }
+        Fiber.scheduler.raise(fiber, IOError.new("one"))
+        Fiber.scheduler.raise(fiber, IOError.new("two"))
+        sleep 0.001
+        fiber.raise("direct")
+        Thread.new { File.open(fifo, "w").close }
+        await("open") { opening.done? }
+        assert_equal %w[direct one two], told
+      end
+    end
+  end
 end
