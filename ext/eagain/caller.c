@@ -85,3 +85,16 @@ struct ea_caller *ea_caller_slot(struct ea_scheduler *scheduler) {
 enum ea_caller_kind ea_caller(struct ea_scheduler *scheduler) {
     return (enum ea_caller_kind)ea_caller_slot(scheduler)->kind;
 }
+
+/* Those that read and write for an IO do. IO::Buffer#read and its kin pass the buffer that the program called
+ * them on, and who knows what others do. */
+bool ea_caller_lends(void) {
+    static const char *const hooks[] = {"io_read", "io_write", "io_pread", "io_pwrite", NULL};
+    static const char *const lenders[] = {"IO", "Kernel", "ARGF.class", NULL};
+    VALUE frames[2];
+    int lines[2];
+    return rb_profile_frames(0, 2, frames, lines) == 2 &&
+           among(rb_profile_frame_method_name(frames[0]), hooks) &&
+           NIL_P(rb_profile_frame_path(frames[1])) &&
+           among(rb_profile_frame_classpath(frames[1]), lenders);
+}

@@ -275,6 +275,8 @@ int64_t ea_deadline(VALUE timeout);
 
 /* The kind of the method that called the running hook. */
 enum ea_caller_kind ea_caller(struct ea_scheduler *scheduler);
+/* Did whoever called the running hook make the buffer for it? Slow. */
+bool ea_caller_lends(void);
 /* All that is remembered of it; good until the next call. */
 struct ea_caller *ea_caller_slot(struct ea_scheduler *scheduler);
 

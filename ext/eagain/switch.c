@@ -271,14 +271,15 @@ static VALUE away_body(VALUE arg) {
 }
 
 /* Bug #22298: when a hook raises, Ruby before 4.1 leaves the IO::Buffer that it made for the hook
- * locked, and pointing at memory that is gone. */
+ * locked, and pointing at memory that is gone. A buffer of the program's is the program's; called at the
+ * end of a wait, this still has the hook's caller in the frame above. */
 void ea_fiber_release_buffer(struct ea_fiber *self) {
     self->io = Qfalse;
 #if EA_RB_SCHEDULER_VERSION < 4
     VALUE buffer = self->buffer;
     self->buffer = Qfalse;
-    if (RTEST(buffer)) {
-        rb_io_buffer_unlock(buffer);
+    if (RTEST(buffer) && ea_caller_lends()) {
+        rb_io_buffer_try_unlock(buffer);
         rb_io_buffer_free(buffer);
     }
 #else

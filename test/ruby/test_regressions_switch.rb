@@ -387,4 +387,36 @@ class RegressionsSwitchTest < EagainTest
       end
     end
   end
+
+  # A buffer of the program's, passed by IO::Buffer#read, was freed like one that Ruby makes for the hook.
+  def test_buffer_of_the_program
+    schedule do
+      r, = IO.pipe
+      [false, true].each do |locked|
+        buffer = IO::Buffer.new(4096)
+        buffer.set_string("hello")
+        read = proc { Timeout.timeout(0.005) { buffer.read(r, 1) } }
+        assert_raises(Timeout::Error) { locked ? buffer.locked(&read) : read.call }
+        assert_equal "hello", buffer.get_string(0, 5)
+      end
+    end
+  end
+
+  # Bug #22298: that one is left locked, and pointing at memory that is gone, when the hook raises.
+  def test_buffer_that_ruby_made
+    skip "this Ruby sees to it" if Eagain::Scheduler::INTERFACE_VERSION >= 4
+    schedule do
+      r, w = IO.pipe
+      lent = -> { ObjectSpace.each_object(IO::Buffer).count(&:locked?) }
+      before = lent.call
+      assert_raises(Timeout::Error) { Timeout.timeout(0.005) { r.readpartial(10) } }
+      [[r, -> { r.readpartial(10) }], [w, -> { w.syswrite("x" * 200_000) }]].each do |io, work|
+        using = task { work.call rescue $!.class }
+        closing = task { sleep 0.001 and io.close }
+        await("close") { using.done? && closing.done? }
+        assert_includes [IOError, Errno::EPIPE], using.value
+      end
+      assert_equal before, lent.call
+    end
+  end
 end
