@@ -177,14 +177,18 @@ static VALUE hook_io_wait(VALUE self, VALUE io, VALUE events, VALUE timeout) {
     unsigned wanted = NUM2UINT(events);
     int64_t deadline = ea_deadline(timeout);
     int number = ea_io_number(io);
+    bool elsewhere = scheduler->thread && scheduler->thread != rb_thread_current();
     if (deadline != EA_TIME_NEVER && deadline <= ea_now()) {
+        if (!elsewhere)
+            ea_fiber_account(scheduler, Qfalse);
+        number = ea_io_number(io); /* others may have run */
         ea_result ready = ea_try_poll(number, wanted);
         if (ea_is_error(ready))
             rb_syserr_fail(ea_errno(ready), "eagain: poll");
         return ready > 0 ? UINT2NUM((unsigned)ready & wanted ? (unsigned)ready & wanted : wanted)
                          : Qfalse;
     }
-    if (RB_UNLIKELY(scheduler->thread && scheduler->thread != rb_thread_current()))
+    if (RB_UNLIKELY(elsewhere))
         return wait_elsewhere(number, wanted, deadline);
     struct ea_fiber *current = ea_fiber_current(scheduler);
     if (wanted == EA_WRITABLE && continues_to_write(current, number))
@@ -321,6 +325,15 @@ static VALUE transfer_result(const struct transfer *t, ea_result r) {
     if (t->done > 0 || !ea_is_error(r))
         return SIZET2NUM(t->done);
     return INT2NUM((int)r);
+}
+
+/* Before the attempt, when no data is at stake yet, others may run, and what is pending is raised. But
+ * nobody comes between the line and the newline of puts. */
+static void transfer_account(struct transfer *t) {
+    if (t->write && t->size - t->offset == 1 && t->base[t->offset] == '\n')
+        return;
+    if (RB_UNLIKELY(ea_fiber_account(t->scheduler, t->buffer)))
+        transfer_look(t);
 }
 
 #if EA_RB_SCHEDULER_VERSION < 4
@@ -466,16 +479,6 @@ static ea_result transfer_gated(struct transfer *t, int64_t *deadline) {
     return keep.result;
 }
 
-/* Before a write, so that nobody comes between the line and the newline of puts, others may run. */
-static void account_write(struct transfer *t) {
-    if (t->size - t->offset == 1 && t->base[t->offset] == '\n')
-        return;
-    uint64_t switches = t->scheduler->switches;
-    ea_fiber_account(t->scheduler);
-    if (RB_UNLIKELY(t->scheduler->switches != switches))
-        transfer_look(t);
-}
-
 /* With a length of 0: a read returns what there is, a write writes it all; and who may refuse to wait
  * (see caller.c) gets -EAGAIN. */
 static VALUE transfer_run(struct transfer *t) {
@@ -485,12 +488,9 @@ static VALUE transfer_run(struct transfer *t) {
         rb_raise(rb_eArgError, "the buffer is too small: %zu bytes at %zu of %zu", t->length,
                  t->offset, t->size);
     t->may_refuse = t->length == 0;
-    if (t->write)
-        account_write(t);
+    transfer_account(t);
     bool gated = t->write && t->fd->writer;
     ea_result r = RB_LIKELY(!gated) ? transfer_all(t, &deadline) : transfer_gated(t, &deadline);
-    if (!t->write)
-        ea_fiber_account(t->scheduler);
     return transfer_result(t, r);
 }
 #else
@@ -503,6 +503,7 @@ static VALUE transfer_run(struct transfer *t) {
         return INT2NUM(-EINVAL);
     if (t->length == 0)
         return INT2FIX(0);
+    transfer_account(t);
     char *at = t->base + t->offset;
     ea_result r = transfer_try(t, at, t->length);
     if (ea_is_wait(r) && !t->positional && !(t->fd->known & EA_FD_ALWAYS_READY)) {
@@ -514,7 +515,6 @@ static VALUE transfer_run(struct transfer *t) {
         r = transfer_wait(t, r, at, t->length, &deadline);
     if (r > 0)
         t->done = (size_t)r;
-    ea_fiber_account(t->scheduler);
     return transfer_result(t, r);
 }
 #endif

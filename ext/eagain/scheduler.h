@@ -214,8 +214,10 @@ enum ea_wake_reason ea_fiber_park(struct ea_fiber *self, enum ea_fiber_wait wait
 void ea_fiber_relock(struct ea_fiber *self);
 /* Parks until *done; an exception waits for that: somebody else works on the fiber's memory. */
 void ea_fiber_park_masked(struct ea_fiber *self, const bool *done);
-/* After I/O that did not have to wait: lets others run when it has gone on for long. */
-void ea_fiber_account(struct ea_scheduler *scheduler);
+/* Before each attempt that may not have to wait: when such have gone on for long, lets others run, and
+ * raises what is pending (buffer, or Qfalse: what the running hook was lent). Returns whether others may
+ * have run. */
+bool ea_fiber_account(struct ea_scheduler *scheduler, VALUE buffer);
 /* Marks exception as pending for record, after those that are, and wakes it as soon as that is safe. Each
  * is raised once, in the order in which they came, as a thread's are. */
 void ea_fiber_raise(struct ea_fiber *record, VALUE exception);

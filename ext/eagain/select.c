@@ -206,6 +206,7 @@ static VALUE hook_io_select(int argc, VALUE *argv, VALUE self) {
     size_t total = 0;
     rb_scan_args(argc, argv, "13", &select.lists[0], &select.lists[1], &select.lists[2], &timeout);
     select.deadline = ea_deadline(timeout);
+    ea_fiber_account(scheduler, Qfalse); /* it may find something ready each time */
     for (int i = 0; i < 3; i++) {
         if (NIL_P(select.lists[i]))
             continue;

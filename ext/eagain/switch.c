@@ -445,22 +445,37 @@ void ea_fiber_park_masked(struct ea_fiber *self, const bool *done) {
     rb_jump_tag(first);
 }
 
-void ea_fiber_account(struct ea_scheduler *scheduler) {
-    if (RB_LIKELY(++scheduler->transfers < TRANSFERS))
-        return;
-    scheduler->transfers = 0;
+/* Nobody can run, and no time can be up, that the fiber would not notice by itself. */
+static bool is_alone(const struct ea_scheduler *scheduler) {
     size_t others = scheduler->parked - scheduler->outer_runners + scheduler->ready_count;
     if (ea_fiber_idles(scheduler->runner))
         others--;
-    if (others == 0 || ea_now() - scheduler->poll.now < TRANSFER_SLICE)
-        return;
+    return others == 0 && scheduler->poll.timers.armed == 0;
+}
+
+static bool account(struct ea_scheduler *scheduler, VALUE buffer) {
+    scheduler->transfers = 0;
     struct ea_fiber *self = ea_fiber_current(scheduler);
-    turn(scheduler, 0);
-    if (scheduler->ready_count == 0)
-        return;
-    self->wait = EA_WAIT_TURN;
-    ea_fiber_ready(self, false);
-    go_away(self, NULL);
+    bool away = false;
+    self->buffer = buffer;
+    if (!is_alone(scheduler) && ea_now() - scheduler->poll.now >= TRANSFER_SLICE) {
+        turn(scheduler, 0);
+        away = scheduler->ready_count > 0;
+    }
+    if (away) {
+        self->wait = EA_WAIT_TURN;
+        ea_fiber_ready(self, false);
+        go_away(self, NULL);
+    }
+    ea_fiber_check(self);
+    self->buffer = Qfalse;
+    return away;
+}
+
+bool ea_fiber_account(struct ea_scheduler *scheduler, VALUE buffer) {
+    if (RB_LIKELY(++scheduler->transfers < TRANSFERS))
+        return false;
+    return account(scheduler, buffer);
 }
 
 /* The fiber that runs on behalf of record: what it resumed, and that resumed in turn. */

@@ -129,7 +129,7 @@ void ea_wait_account(void) {
         return;
     struct ea_scheduler *own = own_scheduler(scheduler);
     if (own)
-        ea_fiber_account(own);
+        ea_fiber_account(own, Qfalse);
 }
 
 void ea_wait_expire(size_t written) {

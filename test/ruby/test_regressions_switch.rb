@@ -419,4 +419,34 @@ class RegressionsSwitchTest < EagainTest
       assert_equal before, lent.call
     end
   end
+
+  # I/O that never has to wait was never interrupted: nothing looked at what was pending.
+  def test_interrupts_reach_io_that_never_waits
+    zero = File.open("/dev/zero")
+    null = File.open(File::NULL, "w").tap { |io| io.sync = true }
+    r, w = IO.pipe
+    w.syswrite("x")
+    kinds = { read: -> { zero.readpartial(1000) }, write: -> { null.write("x") }, look: -> { r.wait_readable(0) } }
+    kinds[:select] = -> { IO.select([r]) } if hook?(:io_select) && RUBY_VERSION >= "3.2"
+    kinds.each do |kind, work|
+      busily = proc do
+        deadline = now + 1
+        work.call while now < deadline
+        :uninterrupted
+      end
+      Eagain.run do
+        task = Eagain.spawn(&busily)
+        sleep 0.01
+        task.cancel
+        assert_raises(Eagain::Cancelled, "cancel, #{kind}") { task.value }
+      end
+      assert_raises(Timeout::Error, "timeout, #{kind}") { Eagain.run { Timeout.timeout(0.01, &busily) } }
+      Eagain.run do
+        task = Eagain.spawn(&busily)
+        Thread.new { sleep 0.01; task.raise(ArgumentError, "of another thread") }
+        task.report_on_exception = false
+        assert_raises(ArgumentError, "raise, #{kind}") { task.value }
+      end
+    end
+  end
 end
