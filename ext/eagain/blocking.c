@@ -127,7 +127,10 @@ static VALUE wait_in_thread(pid_t pid, int flags) {
     *wait = (struct wait){pid, flags};
     VALUE thread = rb_thread_create(wait_thread, wait);
     rb_funcall(thread, rb_intern("report_on_exception="), 1, Qfalse);
-    return rb_ensure(thread_value, thread, thread_kill, thread);
+    VALUE status = rb_ensure(thread_value, thread, thread_kill, thread);
+    if (NIL_P(status))
+        rb_raise(rb_eThreadError, "the thread that waited for this fiber was killed");
+    return status;
 }
 
 struct pidfd {

@@ -449,4 +449,20 @@ class RegressionsSwitchTest < EagainTest
       end
     end
   end
+
+  # Process.wait returned nil.
+  def test_thread_that_waits_for_a_child_is_killed
+    schedule do
+      pid = spawn("sleep 5")
+      before = Thread.list
+      waiting = task { Process.wait(pid, Process::WUNTRACED) rescue $! }
+      await("thread") { (Thread.list - before).any? }
+      (Thread.list - before).each(&:kill)
+      await("wait") { waiting.done? }
+      assert_kind_of ThreadError, waiting.value
+    ensure
+      Process.kill(:KILL, pid)
+      Process.wait(pid)
+    end
+  end
 end
