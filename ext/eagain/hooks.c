@@ -66,7 +66,7 @@ static VALUE scheduler_alloc(VALUE klass) {
     struct ea_scheduler *scheduler;
     VALUE self = TypedData_Make_Struct(klass, struct ea_scheduler, &ea_scheduler_type, scheduler);
     scheduler->self = self;
-    scheduler->socket_class = scheduler->thread = scheduler->spare = Qfalse;
+    scheduler->socket_class = scheduler->thread = scheduler->spare = scheduler->probe = Qfalse;
     ea_link_init(&scheduler->ready);
     ea_link_init(&scheduler->gated);
     ea_link_init(&scheduler->listed);
@@ -503,97 +503,6 @@ static VALUE scheduler_unblock(VALUE self, VALUE blocker, VALUE fiber) {
     return Qtrue;
 }
 
-/* --- Timeouts. */
-
-static void timeout_fire(struct ea_timer *timer) {
-    struct ea_timeout *timeout = EA_CONTAINER(timer, struct ea_timeout, timer);
-    struct ea_fiber *sleeper = timeout->owner;
-    ea_link_insert_before(&timeout->owner->overdue, &timeout->overdue);
-    while (sleeper->inner)
-        sleeper = sleeper->inner;
-    if (!sleeper->relocking)
-        ea_fiber_wake(sleeper);
-}
-
-/* Timeout.timeout without a class of its own asks for Timeout::Error, and outside of a scheduler no
- * `rescue => e` in its block would see that. So the block is ended by an Eagain::Expired, which is no
- * StandardError, and becomes what was asked for on the way out. */
-static VALUE timeout_exception(const struct ea_timeout *timeout) {
-    if (!timeout->hidden)
-        return rb_make_exception(timeout->argc, timeout->argv);
-    return rb_funcall(rb_path2class("Eagain::Expired"), id_new, 1, timeout->token);
-}
-
-void ea_timeout_raise(struct ea_link *overdue) {
-    struct ea_timeout *timeout = EA_CONTAINER(overdue->next, struct ea_timeout, overdue);
-    ea_link_remove(&timeout->overdue);
-    rb_exc_raise(timeout_exception(timeout));
-}
-
-static VALUE timeout_body(VALUE arg) {
-    return rb_yield(((const struct ea_timeout *)arg)->seconds);
-}
-
-static VALUE timeout_ensure(VALUE arg) {
-    struct ea_timeout *timeout = (struct ea_timeout *)arg;
-    if (timeout->owner) {
-        ea_timer_cancel(&timeout->owner->scheduler->poll.timers, &timeout->timer);
-        ea_link_remove(&timeout->within);
-        ea_link_remove(&timeout->overdue);
-    }
-    return Qnil;
-}
-
-static VALUE timeout_run(VALUE arg) {
-    return rb_ensure(timeout_body, arg, timeout_ensure, arg);
-}
-
-static VALUE timeout_run_hidden(struct ea_timeout *timeout) {
-    int state = 0;
-    VALUE result = rb_protect(timeout_run, (VALUE)timeout, &state);
-    if (!state)
-        return result;
-    VALUE error = rb_errinfo();
-    if (!ea_error_is(error, rb_path2class("Eagain::Expired")) ||
-        rb_funcall(error, rb_intern("token"), 0) != timeout->token)
-        rb_jump_tag(state);
-    rb_set_errinfo(Qnil);
-    VALUE exception = rb_make_exception(timeout->argc, timeout->argv);
-    rb_funcall(exception, rb_intern("set_backtrace"), 1,
-               rb_funcall(error, rb_intern("backtrace"), 0));
-    rb_exc_raise(exception);
-}
-
-/* The class that Timeout.timeout asks for when its caller names none. */
-static bool is_timeout_error(VALUE klass) {
-    return RB_TYPE_P(klass, T_CLASS) && rb_const_defined(rb_cObject, rb_intern("Timeout")) &&
-           klass == rb_path2class("Timeout::Error");
-}
-
-/* call-seq: timeout_after(seconds, exception_class, *arguments) { |seconds| } -> result of the block
- *
- * Timeout.timeout: raises in the block, where it waits, once the time is up. A block that does not
- * wait is not interrupted. */
-static VALUE scheduler_timeout_after(int argc, VALUE *argv, VALUE self) {
-    struct ea_scheduler *scheduler = ea_scheduler_get(self);
-    rb_check_arity(argc, 1, UNLIMITED_ARGUMENTS);
-    rb_need_block();
-    int64_t deadline = ea_deadline(argv[0]);
-    struct ea_timeout timeout = {
-        .owner = ea_fiber_current(scheduler),
-        .argc = argc > 1 ? argc - 1 : 1,
-        .argv = argc > 1 ? argv + 1 : &rb_eRuntimeError,
-        .seconds = argv[0],
-        .hidden = argc > 1 && is_timeout_error(argv[1]),
-    };
-    timeout.token = timeout.hidden ? rb_obj_alloc(rb_cObject) : Qnil;
-    ea_timer_init(&timeout.timer, timeout_fire);
-    ea_link_init(&timeout.overdue);
-    ea_link_insert_before(&timeout.owner->timeouts, &timeout.within);
-    ea_timer_arm(&scheduler->poll.timers, &timeout.timer, deadline);
-    return timeout.hidden ? timeout_run_hidden(&timeout) : timeout_run((VALUE)&timeout);
-}
-
 void ea_init_hooks(VALUE klass) {
     id_new = rb_intern("new");
     id_backend = rb_intern("backend");
@@ -618,5 +527,4 @@ void ea_init_hooks(VALUE klass) {
     rb_define_method(klass, "kernel_sleep", scheduler_kernel_sleep, -1);
     rb_define_method(klass, "block", scheduler_block, -1);
     rb_define_method(klass, "unblock", scheduler_unblock, 2);
-    rb_define_method(klass, "timeout_after", scheduler_timeout_after, -1);
 }

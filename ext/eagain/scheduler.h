@@ -109,6 +109,13 @@ struct ea_timeout {
     bool hidden; /* raise what the block does not rescue, and convert it on the way out */
 };
 
+/* What Timeout.timeout does for a call that names no class. */
+enum ea_library {
+    EA_LIBRARY_UNKNOWN = 0,
+    EA_LIBRARY_SHOWS, /* asks for a Timeout::Error */
+    EA_LIBRARY_HIDES, /* asks for what no block rescues, and raises Timeout::Error itself */
+};
+
 struct ea_scheduler {
     VALUE self;
     VALUE thread; /* whose fibers it runs, once it has run one; Qfalse until then */
@@ -135,6 +142,8 @@ struct ea_scheduler {
     struct ea_caller callers[EA_CALLERS]; /* a cache, by frame; caller.c */
     struct ea_link gated;  /* of ea_fiber.gate: who waits for another's turn to write to end */
     VALUE socket_class;    /* BasicSocket, once it exists; Qfalse until then */
+    VALUE probe;           /* the seconds of a call that finds out about `library`; Qfalse: none */
+    uint8_t library;       /* enum ea_library */
     size_t jobs;           /* submitted to the pool and not delivered yet */
     size_t bound;          /* works in other threads, now, on memory of its fibers */
     struct ea_link listed; /* in the list of busy ones, or of orphans; jobs.c */
@@ -260,11 +269,12 @@ void ea_init_jobs(void);
  * that goes with the fiber, are unlinked; select.c. */
 void ea_select_abandon(struct ea_select *select);
 
-/* Raises what the first of the overdue blocks raises; hooks.c. */
+/* Raises what the first of the overdue blocks raises; timeouts.c. */
 void ea_timeout_raise(struct ea_link *overdue);
 
 /* --- The hooks. */
-void ea_init_hooks(VALUE scheduler_class);    /* hooks.c: fibers, sleep, block, timeouts */
+void ea_init_hooks(VALUE scheduler_class);    /* hooks.c: fibers, sleep, block */
+void ea_init_timeouts(VALUE scheduler_class); /* timeouts.c */
 void ea_init_io(VALUE scheduler_class);       /* io.c */
 void ea_init_select(VALUE scheduler_class);   /* select.c */
 void ea_init_blocking(VALUE scheduler_class); /* blocking.c: what can only block */

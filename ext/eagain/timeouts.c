@@ -1,0 +1,140 @@
+/* Timeouts: the hook of Timeout.timeout. A block has a timer on the stack of its fiber, and the fiber is
+ * told when it next waits, or at once if it does.
+ *
+ * Outside of a scheduler, no `rescue => e` in a block sees the error of a Timeout.timeout that names no
+ * class. Up to Ruby 3.3's (0.4.1) the library asks a scheduler for a plain Timeout::Error then, as if
+ * the caller had named it, and the two cannot be told apart. So such a block is ended by an
+ * Eagain::Expired, which is no StandardError, and becomes what was asked for on the way out. Later
+ * versions pass an exception object that they hide themselves, and a named class is raised as it is. */
+#include "scheduler.h"
+
+static void timeout_fire(struct ea_timer *timer) {
+    struct ea_timeout *timeout = EA_CONTAINER(timer, struct ea_timeout, timer);
+    struct ea_fiber *sleeper = timeout->owner;
+    ea_link_insert_before(&timeout->owner->overdue, &timeout->overdue);
+    while (sleeper->inner)
+        sleeper = sleeper->inner;
+    if (!sleeper->relocking)
+        ea_fiber_wake(sleeper);
+}
+
+static VALUE timeout_exception(const struct ea_timeout *timeout) {
+    if (!timeout->hidden)
+        return rb_make_exception(timeout->argc, timeout->argv);
+    return rb_funcall(rb_path2class("Eagain::Expired"), rb_intern("new"), 1, timeout->token);
+}
+
+void ea_timeout_raise(struct ea_link *overdue) {
+    struct ea_timeout *timeout = EA_CONTAINER(overdue->next, struct ea_timeout, overdue);
+    ea_link_remove(&timeout->overdue);
+    rb_exc_raise(timeout_exception(timeout));
+}
+
+static VALUE timeout_body(VALUE arg) {
+    return rb_yield(((const struct ea_timeout *)arg)->seconds);
+}
+
+static VALUE timeout_ensure(VALUE arg) {
+    struct ea_timeout *timeout = (struct ea_timeout *)arg;
+    if (timeout->owner) {
+        ea_timer_cancel(&timeout->owner->scheduler->poll.timers, &timeout->timer);
+        ea_link_remove(&timeout->within);
+        ea_link_remove(&timeout->overdue);
+    }
+    return Qnil;
+}
+
+static VALUE timeout_run(VALUE arg) {
+    return rb_ensure(timeout_body, arg, timeout_ensure, arg);
+}
+
+static VALUE timeout_run_hidden(struct ea_timeout *timeout) {
+    int state = 0;
+    VALUE result = rb_protect(timeout_run, (VALUE)timeout, &state);
+    if (!state)
+        return result;
+    VALUE error = rb_errinfo();
+    if (!ea_error_is(error, rb_path2class("Eagain::Expired")) ||
+        rb_funcall(error, rb_intern("token"), 0) != timeout->token)
+        rb_jump_tag(state);
+    rb_set_errinfo(Qnil);
+    VALUE exception = rb_make_exception(timeout->argc, timeout->argv);
+    rb_funcall(exception, rb_intern("set_backtrace"), 1,
+               rb_funcall(error, rb_intern("backtrace"), 0));
+    rb_exc_raise(exception);
+}
+
+static VALUE timeout_module(void) {
+    ID name = rb_intern("Timeout");
+    return rb_const_defined(rb_cObject, name) ? rb_const_get(rb_cObject, name) : Qnil;
+}
+
+static bool is_timeout_error(VALUE klass) {
+    return RB_TYPE_P(klass, T_CLASS) && !NIL_P(timeout_module()) &&
+           klass == rb_path2class("Timeout::Error");
+}
+
+static VALUE nothing(RB_BLOCK_CALL_FUNC_ARGLIST(unused, data)) {
+    (void)unused;
+    return data;
+}
+
+static VALUE ask_library(VALUE seconds) {
+    return rb_block_call(timeout_module(), rb_intern("timeout"), 1, &seconds, nothing, Qnil);
+}
+
+/* Does Timeout.timeout hide the error of a call that names no class by itself? Found out by such a call,
+ * which comes back to timeout_after; known by its number, in case that a trap handler calls it, too. */
+static bool library_hides(struct ea_scheduler *scheduler) {
+    if (scheduler->library != EA_LIBRARY_UNKNOWN || rb_fiber_scheduler_current() != scheduler->self)
+        return scheduler->library == EA_LIBRARY_HIDES;
+    int state = 0;
+    VALUE seconds = rb_rational_raw(INT2FIX(1), INT2FIX(1));
+    scheduler->probe = seconds;
+    rb_protect(ask_library, seconds, &state);
+    RB_GC_GUARD(seconds); /* the only one with this address until here */
+    scheduler->probe = Qfalse;
+    if (state && !ea_error_is(rb_errinfo(), rb_eStandardError))
+        rb_jump_tag(state);
+    if (state)
+        rb_set_errinfo(Qnil);
+    if (scheduler->library == EA_LIBRARY_UNKNOWN) /* it is not what we know it as */
+        scheduler->library = EA_LIBRARY_SHOWS;
+    return scheduler->library == EA_LIBRARY_HIDES;
+}
+
+/* call-seq: timeout_after(seconds, exception_class, *arguments) { |seconds| } -> result of the block
+ *
+ * Timeout.timeout: raises in the block, where it waits or does I/O, once the time is up. A block that
+ * computes is not interrupted.
+ *
+ * The Timeout::Error of a Timeout.timeout that names no class is not for the block to rescue. Up to Ruby
+ * 3.3, one that names Timeout::Error itself looks the same from here, and is hidden from the block too. */
+static VALUE scheduler_timeout_after(int argc, VALUE *argv, VALUE self) {
+    struct ea_scheduler *scheduler = ea_scheduler_get(self);
+    rb_check_arity(argc, 1, UNLIMITED_ARGUMENTS);
+    rb_need_block();
+    if (RB_UNLIKELY(scheduler->probe && argv[0] == scheduler->probe)) {
+        bool shows = argc > 1 && is_timeout_error(argv[1]);
+        scheduler->library = shows ? EA_LIBRARY_SHOWS : EA_LIBRARY_HIDES;
+        return Qnil;
+    }
+    int64_t deadline = ea_deadline(argv[0]);
+    struct ea_timeout timeout = {
+        .owner = ea_fiber_current(scheduler),
+        .argc = argc > 1 ? argc - 1 : 1,
+        .argv = argc > 1 ? argv + 1 : &rb_eRuntimeError,
+        .seconds = argv[0],
+        .hidden = argc > 1 && is_timeout_error(argv[1]) && !library_hides(scheduler),
+    };
+    timeout.token = timeout.hidden ? rb_obj_alloc(rb_cObject) : Qnil;
+    ea_timer_init(&timeout.timer, timeout_fire);
+    ea_link_init(&timeout.overdue);
+    ea_link_insert_before(&timeout.owner->timeouts, &timeout.within);
+    ea_timer_arm(&scheduler->poll.timers, &timeout.timer, deadline);
+    return timeout.hidden ? timeout_run_hidden(&timeout) : timeout_run((VALUE)&timeout);
+}
+
+void ea_init_timeouts(VALUE klass) {
+    rb_define_method(klass, "timeout_after", scheduler_timeout_after, -1);
+}
