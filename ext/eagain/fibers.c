@@ -157,10 +157,9 @@ void ea_fibers_drop_all(struct ea_scheduler *scheduler, const struct ea_fiber *k
         if (record->standin) /* not in the table */
             free_record(record);
     }
-    sweep_records(scheduler, (struct sweep){.keep = keep,
-                                            .keep_too = keep_too,
-                                            .all = true,
-                                            .keep_idle = keep_idle});
+    sweep_records(
+        scheduler,
+        (struct sweep){.keep = keep, .keep_too = keep_too, .all = true, .keep_idle = keep_idle});
 }
 
 void ea_fiber_init(struct ea_fiber *record, struct ea_scheduler *scheduler, VALUE fiber) {

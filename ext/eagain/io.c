@@ -443,10 +443,8 @@ static VALUE keep_turn_ensure(VALUE arg) {
 }
 
 static ea_result transfer_keeping_turn(struct transfer *t, int64_t *deadline) {
-    struct keep_turn keep = {.t = t,
-                             .self = ea_fiber_current(t->scheduler),
-                             .fd = t->turn,
-                             .deadline = deadline};
+    struct keep_turn keep = {
+        .t = t, .self = ea_fiber_current(t->scheduler), .fd = t->turn, .deadline = deadline};
     rb_ensure(keep_turn_body, (VALUE)&keep, keep_turn_ensure, (VALUE)&keep);
     return keep.result;
 }
@@ -471,10 +469,8 @@ static VALUE gated_ensure(VALUE arg) {
 }
 
 static ea_result transfer_gated(struct transfer *t, int64_t *deadline) {
-    struct keep_turn keep = {.t = t,
-                             .self = ea_fiber_current(t->scheduler),
-                             .fd = t->fd,
-                             .deadline = deadline};
+    struct keep_turn keep = {
+        .t = t, .self = ea_fiber_current(t->scheduler), .fd = t->fd, .deadline = deadline};
     rb_ensure(gated_body, (VALUE)&keep, gated_ensure, (VALUE)&keep);
     return keep.result;
 }

@@ -238,7 +238,7 @@ struct ea_job {
     struct ea_scheduler *scheduler;
     struct ea_fiber *fiber; /* who waits for it; NULL: nobody any more */
     bool done;
-    bool bound; /* works on the fiber's memory */
+    bool bound;                          /* works on the fiber's memory */
     bool left;                           /* whoever waits for it was interrupted */
     void (*work)(struct ea_job *job);    /* in a thread of the pool, without the GVL */
     void (*dispose)(struct ea_job *job); /* frees what work made; may be NULL */

@@ -124,7 +124,8 @@ static bool budget_spent(struct ea_scheduler *scheduler) {
 /* All that this scheduler had to do is done, but for the fiber in #run. */
 static bool finished(const struct ea_scheduler *scheduler) {
     const struct ea_fiber *runner = scheduler->runner;
-    return ea_fiber_idles(runner) && scheduler->parked == 1 + scheduler->outer_runners && scheduler->ready_count == 0;
+    return ea_fiber_idles(runner) && scheduler->parked == 1 + scheduler->outer_runners &&
+           scheduler->ready_count == 0;
 }
 
 /* The next fiber, taken off the run queue. */
