@@ -149,7 +149,7 @@ static VALUE run_body(VALUE arg) {
         self->waiter.reason = EA_WAKE_CANCEL;
         ea_fiber_parked(self, EA_WAIT_RUN);
         ea_switch_away(self);
-        ea_take_interrupts(); /* it may have been woken for them */
+        rb_thread_check_ints(); /* it may have been woken for them */
     } while (scheduler->parked > scheduler->outer_runners || scheduler->ready_count > 0);
     return Qnil;
 }
@@ -498,7 +498,7 @@ static VALUE scheduler_unblock(VALUE self, VALUE blocker, VALUE fiber) {
         record->unblocked = true;
     }
     /* Bug #19640: before 3.3.1, Ruby unlocks the write lock of an IO, and so comes here, between a write that
-     * failed and its look at errno. */
+     * failed and its look at errno. Nothing above is known to change it, but much may. */
     errno = error;
     return Qtrue;
 }

@@ -202,8 +202,6 @@ size_t ea_fibers_memsize(const struct ea_scheduler *scheduler);
 void ea_switch_away(struct ea_fiber *self);
 /* The running fiber, READY already, gives way to next. */
 void ea_switch_to(struct ea_fiber *self, struct ea_fiber *next);
-/* Runs trap handlers, and raises what was raised for the thread. */
-void ea_take_interrupts(void);
 /* Makes scheduler->spare, while no fiber is parked halfway: Ruby may run trap handlers meanwhile. */
 void ea_make_spare(struct ea_scheduler *scheduler);
 /* Is record in #run, with nothing to do but to wait? */

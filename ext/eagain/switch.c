@@ -45,36 +45,16 @@ static void enter_interrupt(void *arg) {
     ea_poll_nudge(arg);
 }
 
-static VALUE fiber_class(void) {
-    return rb_path2class("Fiber");
-}
-
-static VALUE nothing(RB_BLOCK_CALL_FUNC_ARGLIST(unused, data)) {
-    (void)unused;
-    return data;
-}
-
-/* What was raised for the thread may have been noted with another fiber, which slept then:
- * Thread.handle_interrupt has Ruby look again, whatever it is told to handle. */
-void ea_take_interrupts(void) {
-    rb_thread_check_ints();
-    if (!RTEST(rb_funcall(rb_cThread, rb_intern("pending_interrupt?"), 0)))
-        return;
-    VALUE mask = rb_hash_new();
-    rb_hash_aset(mask, fiber_class(), ID2SYM(rb_intern("immediate")));
-    rb_block_call(rb_cThread, rb_intern("handle_interrupt"), 1, &mask, nothing, Qnil);
-}
-
 static VALUE handler_body(RB_BLOCK_CALL_FUNC_ARGLIST(unused, self)) {
     (void)unused;
     ea_make_spare(RTYPEDDATA_DATA(self));
-    ea_take_interrupts();
+    rb_thread_check_ints();
     return Qnil;
 }
 
 void ea_make_spare(struct ea_scheduler *scheduler) {
     VALUE body = rb_proc_new(handler_body, scheduler->self);
-    VALUE fiber = rb_funcall_with_block(fiber_class(), rb_intern("new"), 0, NULL, body);
+    VALUE fiber = rb_funcall_with_block(rb_path2class("Fiber"), rb_intern("new"), 0, NULL, body);
     RB_OBJ_WRITE(scheduler->self, &scheduler->spare, fiber);
 }
 
