@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-_Atomic uint16_t ea_facts[EA_FACTS_MAX];
+_Atomic uint32_t ea_facts[EA_FACTS_MAX];
 VALUE ea_sym_wait_readable, ea_sym_wait_writable;
 
 static VALUE basic_socket; /* the class, once it exists; Qfalse until then */
@@ -46,7 +46,7 @@ void ea_io_fail_in(VALUE io, int error, const char *function) {
  * They are never ready later: RWF_NOWAIT says "would block" of what is not in the page cache, and
  * poll(2) says "ready" all the same. */
 
-/* A fact that is wrong, after the number went to such a file without a word to us, sends the caller
+/* An answer that became wrong, after the number was exchanged without a word to us, sends the caller
  * through a wait that ends at once, and back; meanwhile the kernel, which was asked, reads ahead. */
 bool ea_known_ask_waits(struct ea_known *known) {
     struct stat st;
@@ -105,6 +105,11 @@ ea_result ea_io_prepare_read(VALUE io, struct ea_known *known) {
     ea_result flushed = 0;
     rb_io_t *fptr;
     GetOpenFile(io, fptr); /* raises, if frozen or closed */
+    if (ea_is_socket(io)) {
+        /* Ruby's sockets have a method of their own, which looks at no more than that. */
+        ea_known_begin(known, io, fptr->fd);
+        return 0;
+    }
     if (!(fptr->mode & FMODE_READABLE))
         rb_raise(rb_eIOError, "not opened for reading");
     if (fptr->wbuf.len > 0)

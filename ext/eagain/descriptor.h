@@ -2,9 +2,11 @@
  * Ruby's own buffers, and the answers.
  *
  * Facts are kept by number, for the whole process. They are first guesses (try.h): a wrong one, after
- * the number changed hands, costs a system call and is put right, whoever exchanged it. So nobody has
- * to be told of a close, and threads and Ractors may read and write them at any time. What cannot put
- * itself right that way (addresses, the blocking mode) is kept with the IO object.
+ * the number changed hands, costs a system call or two and harms nobody. So nobody has to be told of a
+ * close, and threads and Ractors may read and write them at any time. That it is a socket puts itself
+ * right; other facts could stay wrong, and are therefore good only for the IO object that they were
+ * learnt of, as far as a few bits can tell. What would do harm (addresses, the blocking mode) is kept
+ * with the object itself.
  *
  * Everything here runs with the GVL, and nothing here lets go of it or waits. */
 #ifndef EA_RB_DESCRIPTOR_H
@@ -27,13 +29,15 @@
 /* Of numbers from here on nothing is remembered. */
 #define EA_FACTS_MAX (1 << 20)
 
-extern _Atomic uint16_t ea_facts[EA_FACTS_MAX];
+/* Facts, and above them ea_facts_tag() of the object; no tag with EA_FD_IS_SOCKET is fine, too. */
+extern _Atomic uint32_t ea_facts[EA_FACTS_MAX];
 
 /* The number and its facts, for one call: on the caller's stack, between ea_known_begin() and
  * ea_known_end(). Only try.h may have `fd`: its other fields are not there. */
 struct ea_known {
     struct ea_fd fd;
-    uint32_t before;
+    uint32_t before; /* the facts at the beginning; 0: none, or those of another object */
+    VALUE io;
 };
 
 /* :wait_readable and :wait_writable. */
@@ -42,20 +46,36 @@ extern VALUE ea_sym_wait_readable, ea_sym_wait_writable;
 /* Is it a BasicSocket? False as long as the class was not loaded. */
 bool ea_is_socket(VALUE io);
 
+/* Later Rubies wish that one did not look. There is no other way to what was read ahead. */
+#ifndef HAVE_RB_IO_T_FD
+#error "This Ruby hides rb_io_t: what it has read ahead cannot be given out yet."
+#endif
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+
+/* 16 bits, never 0, of the object and of what it was last reopened as; not of one without fptr. */
+static inline uint32_t ea_facts_tag(VALUE io) {
+    return ((uint32_t)(io ^ RFILE(io)->fptr->pathv) << 13 & 0xffff0000) | 0x10000;
+}
+
 static inline void ea_known_begin(struct ea_known *known, VALUE io, int number) {
+    uint32_t word = RB_LIKELY(number < EA_FACTS_MAX)
+                        ? atomic_load_explicit(&ea_facts[number], memory_order_relaxed)
+                        : 0;
     known->fd.fd = number;
-    known->fd.known = known->before =
-        RB_LIKELY(number < EA_FACTS_MAX)
-            ? atomic_load_explicit(&ea_facts[number], memory_order_relaxed)
-            : 0;
-    if (RB_UNLIKELY(known->before == 0))
-        known->fd.known = ea_is_socket(io) ? EA_FD_IS_SOCKET : EA_FD_NOT_SOCKET;
+    known->io = io;
+    known->fd.known = known->before = word & 0xffff;
+    if (RB_LIKELY(word & EA_FD_IS_SOCKET) || RB_LIKELY((word & 0xffff0000) == ea_facts_tag(io)))
+        return;
+    known->before = 0;
+    known->fd.known = ea_is_socket(io) ? EA_FD_IS_SOCKET : EA_FD_NOT_SOCKET;
 }
 
 /* Remembers what the try calls learnt. */
 static inline void ea_known_end(const struct ea_known *known) {
     if (RB_UNLIKELY(known->fd.known != known->before) && known->fd.fd < EA_FACTS_MAX)
-        atomic_store_explicit(&ea_facts[known->fd.fd], (uint16_t)(known->fd.known & EA_FACTS),
+        atomic_store_explicit(&ea_facts[known->fd.fd],
+                              (known->fd.known & EA_FACTS) | ea_facts_tag(known->io),
                               memory_order_relaxed);
 }
 
@@ -66,7 +86,8 @@ static inline VALUE ea_to_io(VALUE object) {
 
 /* Checks what IO#read_nonblock would (IOError: closed, not opened for reading, characters were pushed
  * back; FrozenError), and flushes what Ruby has buffered for writing: 0, or EA_WAIT_WRITABLE when that
- * could not be done at once. Raises Errno. After 0, known has begun. */
+ * could not be done at once. Raises Errno. After 0, known has begun. Of a socket, as its own
+ * read_nonblock, whether it is closed or frozen, and no more. */
 static inline ea_result ea_io_begin_read(VALUE io, struct ea_known *known);
 
 /* The same for writing. *io becomes the IO that is written to (the other half of a popen, say). */
@@ -113,14 +134,6 @@ NORETURN(void ea_io_fail_in(VALUE io, int error, const char *function));
 void ea_init_descriptor(void);
 
 /* --- What is short and on the way of each call. */
-
-#ifndef HAVE_RB_IO_T_FD
-#error "This Ruby hides rb_io_t: what it has read ahead cannot be given out yet."
-#endif
-
-/* Later Rubies wish that one did not look. There is no other way to what was read ahead. */
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 
 static inline ea_result ea_io_begin_read(VALUE io, struct ea_known *known) {
     const rb_io_t *fptr = RFILE(io)->fptr;

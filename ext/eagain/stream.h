@@ -1,4 +1,4 @@
-/* What try_stream.c and try_foreign.c share. */
+/* What try_stream.c, try_foreign.c and spare.c share. */
 #ifndef EA_RB_STREAM_H
 #define EA_RB_STREAM_H
 
@@ -17,9 +17,6 @@ enum ea_stream_call {
  * calls.h; second is Qnil for the calls that take one. */
 VALUE ea_foreign(enum ea_stream_call call, VALUE object, VALUE first, VALUE second, bool ask);
 
-/* A length as IO#read_nonblock takes it: TypeError, RangeError, ArgumentError. */
-long ea_stream_length(VALUE maxlen);
-
 /* The arguments of tryreadv: integers, and nil or as many Strings, which have room for them. Runs the
  * program's code. */
 struct ea_pieces {
@@ -35,6 +32,20 @@ VALUE ea_pieces_fill(const struct ea_pieces *pieces, const char *data, long n);
 /* An Array of Strings; what is none is converted as IO#write_nonblock does. */
 VALUE ea_stream_strings(VALUE strings);
 
+/* --- spare.c: the String of a large read that found nothing, for the next. */
+
+struct ea_spare {
+    VALUE string; /* Qfalse: none; whoever took it puts it back here */
+    long room;    /* bytes in the one that is here, or was last */
+};
+
+struct ea_spare *ea_spare(void);
+/* A hidden String with room for len bytes, for the caller alone. */
+VALUE ea_spare_take(struct ea_spare *spare, long len);
+/* A String of the n bytes that string holds: string itself, unless most of it would be wasted. */
+VALUE ea_spare_give(struct ea_spare *spare, VALUE string, long n);
+
 void ea_init_try_foreign(void);
+void ea_init_spare(void);
 
 #endif

@@ -2,6 +2,7 @@
 #include "stream.h"
 
 #define CALLS 5
+#define TLS_RECORD 16384
 
 static ID names[CALLS], id_open_ssl, id_ssl, id_ssl_socket, id_read_nonblock, id_write_nonblock,
     id_ungetc;
@@ -61,25 +62,28 @@ static VALUE unread_chr(VALUE self) {
     return self;
 }
 
+/* What is there, as much as a TLS record has, goes to the SSLSocket's own buffer. */
 static VALUE ssl_peek(VALUE ssl, VALUE maxlen, VALUE buffer) {
+    long len = NUM2LONG(maxlen);
+    if (len < 0)
+        rb_raise(rb_eArgError, "negative length %ld given", len);
     if (!NIL_P(buffer)) {
         StringValue(buffer);
         rb_str_modify(buffer);
     }
-    VALUE data = ssl_read(ssl, maxlen, Qnil);
-    if (RB_TYPE_P(data, T_STRING)) {
+    VALUE data = len > 0 ? ssl_read(ssl, INT2FIX(TLS_RECORD), Qnil) : rb_str_new(NULL, 0);
+    if (!NIL_P(data) && !RB_TYPE_P(data, T_STRING))
+        return data;
+    if (!NIL_P(data) && RSTRING_LEN(data) > 0) {
         VALUE unread = rb_class_new_instance(1, &data, unread_class);
         rb_funcall(ssl, id_ungetc, 1, unread);
+        data = rb_str_subseq(data, 0, len < RSTRING_LEN(data) ? len : RSTRING_LEN(data));
     }
     if (NIL_P(buffer))
         return data;
-    if (RB_TYPE_P(data, T_STRING)) {
-        rb_str_set_len(buffer, 0);
-        return rb_str_cat(buffer, RSTRING_PTR(data), RSTRING_LEN(data));
-    }
-    if (NIL_P(data))
-        rb_str_set_len(buffer, 0);
-    return data;
+    rb_str_modify(buffer);
+    rb_str_set_len(buffer, 0);
+    return NIL_P(data) ? Qnil : rb_str_cat(buffer, RSTRING_PTR(data), RSTRING_LEN(data));
 }
 
 static VALUE ssl_writev(VALUE ssl, VALUE strings) {

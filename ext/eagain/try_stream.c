@@ -14,7 +14,6 @@
 #include "stream.h"
 
 #include <limits.h>
-#include <ruby/ractor.h>
 
 #ifndef IOV_MAX
 #define IOV_MAX 1024
@@ -24,66 +23,6 @@
 #define SMALL 4096
 /* Up to so many strings are filled in place. */
 #define FEW 64
-/* How much of a String may be unused, as in Ruby. */
-#define SLACK 4096
-
-/* --- The spare String, one for each Ractor.
- *
- * It is nobody's: hidden, and forgotten by each GC, so that it costs memory only for as long as it is
- * in use. For that its holder is not protected by write barriers: the GC looks at such an object each
- * time, and again at the end of incremental marking. */
-
-struct spare {
-    VALUE string; /* Qfalse: none */
-};
-
-static void spare_mark(void *spare) {
-    ((struct spare *)spare)->string = Qfalse;
-}
-
-static const rb_data_type_t spare_type = {
-    .wrap_struct_name = "Eagain spare",
-    .function = {.dmark = spare_mark, .dfree = RUBY_DEFAULT_FREE},
-    .flags = RUBY_TYPED_FREE_IMMEDIATELY,
-};
-
-static rb_ractor_local_key_t spare_key;
-
-static struct spare *spare_holder(void) {
-    VALUE holder;
-    struct spare *spare;
-    if (RB_LIKELY(rb_ractor_local_storage_value_lookup(spare_key, &holder)))
-        return RTYPEDDATA_DATA(holder);
-    holder = TypedData_Make_Struct(0, struct spare, &spare_type, spare);
-    rb_ractor_local_storage_value_set(spare_key, holder);
-    return spare;
-}
-
-/* A hidden String with room for len bytes, for the caller alone. */
-static VALUE spare_take(struct spare *spare, long len) {
-    VALUE string = spare->string;
-    spare->string = Qfalse;
-    if (RB_LIKELY(string && (long)rb_str_capacity(string) >= len))
-        return string;
-    if (string)
-        rb_str_resize(string, 0); /* gives its memory back now */
-    return rb_str_tmp_new(len);
-}
-
-/* The String becomes the answer, unless most of it would be wasted: then it lends what it holds. */
-static VALUE spare_give(struct spare *spare, VALUE string, long n) {
-    long unused = (long)rb_str_capacity(string) - n;
-    if (unused > SLACK && unused > n) {
-        VALUE answer = rb_str_new(RSTRING_PTR(string), n);
-        spare->string = string;
-        return answer;
-    }
-    rb_str_set_len(string, n);
-    rb_obj_reveal(string, rb_cString);
-    if (unused > SLACK)
-        rb_str_resize(string, n);
-    return string;
-}
 
 /* --- Reading. */
 
@@ -102,19 +41,22 @@ static ea_result peek(VALUE io, struct ea_known *known, char *to, long len) {
     return (ea_result)ea_io_peek_buffered(io, to, (size_t)len);
 }
 
-/* One attempt, after ea_io_begin_read(). Never 0 but for a len of 0: an empty datagram is what Ruby
- * calls the end of file. */
-static inline ea_result attempt(VALUE io, struct ea_known *known, char *to, long len,
-                                bool peeking) {
-    if (RB_UNLIKELY(len == 0))
-        return 0;
-    if (RB_UNLIKELY(peeking))
-        return peek(io, known, to, len);
+/* One attempt, after ea_io_begin_read(), of a len > 0. Never 0: an empty datagram is what Ruby calls the
+ * end of file. */
+static inline ea_result attempt(VALUE io, struct ea_known *known, char *to, long len) {
     if (RB_UNLIKELY(ea_io_buffered(io) > 0))
         return (ea_result)ea_io_take_buffered(io, to, (size_t)len);
     ea_result r = ea_io_try_read(known, to, (size_t)len);
     ea_known_end(known);
     return RB_LIKELY(r != 0) ? r : EA_EOF;
+}
+
+/* The same of any len, or a peek. */
+static inline ea_result attempt_any(VALUE io, struct ea_known *known, char *to, long len,
+                                    bool peeking) {
+    if (RB_UNLIKELY(len == 0))
+        return 0;
+    return peeking ? peek(io, known, to, len) : attempt(io, known, to, len);
 }
 
 /* The answer where there is no data. */
@@ -125,30 +67,31 @@ static inline VALUE nothing_read(VALUE io, ea_result r) {
         return Qnil;
     if (r == EA_WAIT_WRITABLE)
         return ea_sym_wait_writable;
-    ea_io_fail_in(io, ea_errno(r), "io_read_nonblock");
+    ea_io_fail_in(io, ea_errno(r), ea_is_socket(io) ? "rsock_read_nonblock" : "io_read_nonblock");
 }
 
-static VALUE read_small(VALUE io, long len, bool peeking) {
+/* 1..SMALL bytes, into the stack. */
+static VALUE read_small(VALUE io, long len) {
     char scratch[SMALL];
     struct ea_known known;
     ea_result r = ea_io_begin_read(io, &known);
     if (RB_LIKELY(r == 0)) {
-        r = attempt(io, &known, scratch, len, peeking);
+        r = attempt(io, &known, scratch, len);
         if (r >= 0)
             return rb_str_new(scratch, r);
     }
     return nothing_read(io, r);
 }
 
-static VALUE read_large(VALUE io, long len, bool peeking) {
-    struct spare *spare = spare_holder();
-    VALUE string = spare_take(spare, len);
+static VALUE read_spare(VALUE io, long len, bool peeking) {
+    struct ea_spare *spare = ea_spare();
+    VALUE string = ea_spare_take(spare, len);
     struct ea_known known;
     ea_result r = ea_io_begin_read(io, &known);
     if (RB_LIKELY(r == 0)) {
-        r = attempt(io, &known, RSTRING_PTR(string), len, peeking);
+        r = attempt_any(io, &known, RSTRING_PTR(string), len, peeking);
         if (r >= 0)
-            return spare_give(spare, string, r);
+            return ea_spare_give(spare, string, r);
     }
     spare->string = string;
     return nothing_read(io, r);
@@ -172,7 +115,7 @@ static VALUE read_into(VALUE io, long len, VALUE buffer, bool peeking) {
     struct ea_known known;
     ea_result r = ea_io_begin_read(io, &known);
     if (RB_LIKELY(r == 0)) {
-        r = attempt(io, &known, RSTRING_PTR(buffer), len, peeking);
+        r = attempt_any(io, &known, RSTRING_PTR(buffer), len, peeking);
         if (r >= 0) {
             set_length(buffer, r);
             return buffer;
@@ -183,36 +126,39 @@ static VALUE read_into(VALUE io, long len, VALUE buffer, bool peeking) {
     return nothing_read(io, r);
 }
 
-NORETURN(static void negative_length(long len));
-static void negative_length(long len) {
+NORETURN(static void negative_length(VALUE io, long len));
+static void negative_length(VALUE io, long len) {
+    if (ea_is_socket(io))
+        rb_str_new(NULL, len); /* where a socket's own method notices it, too */
     rb_raise(rb_eArgError, "negative length %ld given", len);
 }
 
-long ea_stream_length(VALUE maxlen) {
+static VALUE read_any(VALUE io, VALUE maxlen, VALUE buffer, bool peeking) {
     long len = NUM2LONG(maxlen);
     if (RB_UNLIKELY(len < 0))
-        negative_length(len);
-    return len;
-}
-
-static inline VALUE read_any(VALUE io, long len, VALUE buffer, bool peeking) {
-    if (RB_UNLIKELY(len < 0))
-        negative_length(len);
+        negative_length(io, len);
     if (!NIL_P(buffer))
         return read_into(io, len, buffer, peeking);
-    return RB_LIKELY(len <= SMALL) ? read_small(io, len, peeking) : read_large(io, len, peeking);
+    return len > 0 && len <= SMALL && !peeking ? read_small(io, len) : read_spare(io, len, peeking);
+}
+
+static inline VALUE tryread(VALUE io, VALUE maxlen, VALUE buffer) {
+    if (RB_UNLIKELY(!RB_TYPE_P(io, T_FILE)))
+        return ea_foreign(EA_STREAM_READ, io, maxlen, buffer, true);
+    if (RB_LIKELY(NIL_P(buffer) && RB_FIXNUM_P(maxlen) &&
+                  (unsigned long)FIX2LONG(maxlen) - 1 < SMALL))
+        return read_small(io, FIX2LONG(maxlen));
+    return read_any(io, maxlen, buffer, false);
 }
 
 VALUE ea_tryread(VALUE io, VALUE maxlen, VALUE buffer) {
-    if (RB_UNLIKELY(!RB_TYPE_P(io, T_FILE)))
-        return ea_foreign(EA_STREAM_READ, io, maxlen, buffer, true);
-    return read_any(io, NUM2LONG(maxlen), buffer, false);
+    return tryread(io, maxlen, buffer);
 }
 
 VALUE ea_trypeek(VALUE io, VALUE maxlen, VALUE buffer) {
     if (RB_UNLIKELY(!RB_TYPE_P(io, T_FILE)))
         return ea_foreign(EA_STREAM_PEEK, io, maxlen, buffer, true);
-    return read_any(io, NUM2LONG(maxlen), buffer, true);
+    return read_any(io, maxlen, buffer, true);
 }
 
 /* --- Lists. What converts an element may run the program's code, which may change the list: so
@@ -237,7 +183,10 @@ static bool all_strings(VALUE list) {
 }
 
 static VALUE to_length(VALUE value) {
-    return LONG2NUM(ea_stream_length(value));
+    long len = NUM2LONG(value);
+    if (len < 0)
+        rb_raise(rb_eArgError, "negative length %ld given", len);
+    return LONG2NUM(len);
 }
 
 static VALUE lengths_of(VALUE list) {
@@ -338,7 +287,7 @@ static VALUE read_in_place(VALUE io, struct ea_known *known, const struct ea_pie
 /* In one piece, which is then shared out. */
 static VALUE read_apart(VALUE io, struct ea_known *known, const struct ea_pieces *pieces,
                         char *to) {
-    ea_result r = attempt(io, known, to, pieces->total, false);
+    ea_result r = attempt_any(io, known, to, pieces->total, false);
     if (r >= 0)
         return ea_pieces_fill(pieces, to, r);
     if (r == EA_EOF && !NIL_P(pieces->buffers))
@@ -357,8 +306,8 @@ VALUE ea_tryreadv(VALUE io, VALUE maxlens, VALUE buffers) {
     struct ea_pieces pieces;
     struct ea_known known;
     ea_pieces_init(&pieces, maxlens, buffers);
-    struct spare *spare = pieces.total > SMALL ? spare_holder() : NULL;
-    VALUE string = spare ? spare_take(spare, pieces.total) : Qnil;
+    struct ea_spare *spare = pieces.total > SMALL ? ea_spare() : NULL;
+    VALUE string = spare ? ea_spare_take(spare, pieces.total) : Qnil;
     ea_result r = ea_io_begin_read(io, &known);
     VALUE answer;
     if (r != 0)
@@ -383,7 +332,7 @@ static inline VALUE written(VALUE io, ea_result r) {
         return LONG2NUM(r);
     if (RB_LIKELY(r == EA_WAIT_WRITABLE))
         return ea_sym_wait_writable;
-    ea_io_fail_in(io, ea_errno(r), "io_write_nonblock");
+    ea_io_fail_in(io, ea_errno(r), ea_is_socket(io) ? "rsock_write_nonblock" : "io_write_nonblock");
 }
 
 VALUE ea_trywrite(VALUE io, VALUE string) {
@@ -461,7 +410,7 @@ VALUE ea_trywritev(VALUE io, VALUE strings) {
  * io may be an OpenSSL::SSL::SSLSocket, or have a method #tryread or #to_io. */
 static VALUE s_tryread(int argc, VALUE *argv, VALUE self) {
     rb_check_arity(argc, 2, 3);
-    return ea_tryread(argv[0], argv[1], OPTIONAL(argc, argv, 2));
+    return tryread(argv[0], argv[1], OPTIONAL(argc, argv, 2));
 }
 
 /* call-seq:
@@ -522,7 +471,7 @@ static VALUE m_tryread(int argc, VALUE *argv, VALUE self) {
     rb_check_arity(argc, 1, 2);
     VALUE buffer = OPTIONAL(argc, argv, 1);
     return RB_LIKELY(RB_TYPE_P(self, T_FILE))
-               ? ea_tryread(self, argv[0], buffer)
+               ? tryread(self, argv[0], buffer)
                : ea_foreign(EA_STREAM_READ, self, argv[0], buffer, false);
 }
 
@@ -555,7 +504,7 @@ static VALUE m_trywritev(VALUE self, VALUE strings) {
 }
 
 void ea_init_try_stream(VALUE module) {
-    spare_key = rb_ractor_local_storage_value_newkey();
+    ea_init_spare();
     ea_init_try_foreign();
 
     rb_define_module_function(module, "tryread", s_tryread, -1);
