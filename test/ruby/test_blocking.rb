@@ -702,6 +702,8 @@ class BlockingTest < EagainTest
       begin
         result = Eagain.public_send(name, *arguments, **options)
         keep(result) if result.is_a?(IO) && !@ios.include?(result)
+      rescue NoMemoryError
+        next # there is no such room, as Ruby's own methods say
       rescue StandardError => e
         # As Ruby's own sendmsg of a control that is none.
         refute_kind_of NoMethodError, e, "#{name} #{arguments.inspect} #{options}" unless name == :sendmsg
