@@ -24,7 +24,10 @@ module Eagain
     # otherwise: what Ruby has read ahead is given out first. +io+ may be an OpenSSL::SSL::SSLSocket, for
     # whose sake the wait may be for room to write.
     def read(io, maxlen, buffer = nil, timeout: nil)
-      attempt(io, timeout) { tryread(io, maxlen, buffer) }
+      limit = timeout && deadline(timeout)
+      account
+      answer = tryread(io, maxlen, buffer)
+      Symbol === answer ? again(io, limit, answer) { tryread(io, maxlen, buffer) } : answer
     end
 
     # Reads into several strings, of at most +maxlens+ bytes each, by one system call. As tryreadv
@@ -46,7 +49,12 @@ module Eagain
     # TimeoutError#written says how many bytes were written before the time was over.
     def write(io, *strings, timeout: nil)
       limit = timeout && deadline(timeout)
-      strings.size == 1 ? write_whole(io, strings[0], limit) : write_all(io, strings, limit)
+      return write_all(io, strings, limit) unless strings.size == 1
+
+      string = strings[0].to_s
+      account
+      answer = trywrite(io, string)
+      Integer === answer && answer >= string.bytesize ? answer : write_rest(io, string, limit, answer)
     end
 
     # Receives from a socket, as recv(2) with +flags+ (Socket::MSG_PEEK...), or waits for a message.
@@ -111,7 +119,7 @@ module Eagain
     def sendfile(to, from, count, offset = nil, timeout: nil)
       limit = timeout && deadline(timeout)
       sent = 0
-      loop do
+      while true
         account
         answer = trysendfile(to, from, count, offset)
         next await(to, answer, limit, sent) if Symbol === answer
@@ -143,9 +151,16 @@ module Eagain
     def attempt(io, timeout)
       limit = timeout && deadline(timeout)
       account
+      answer = yield
+      Symbol === answer ? again(io, limit, answer) { yield } : answer
+    end
+
+    # The answer was a would-block: waits and yields until there is another one.
+    def again(io, limit, answer)
       waits = 0
-      while Symbol === (answer = yield)
+      while Symbol === answer
         (waits += 1) > 1 && on_disk?(io) ? fetch_page(io) : await(io, answer, limit, 0)
+        answer = yield
       end
       answer
     end
@@ -171,33 +186,33 @@ module Eagain
       nil # it was cut off meanwhile: so the next attempt will find
     end
 
-    def write_whole(io, string, limit)
-      rest = string.to_s
+    # An attempt to write the string had that answer: goes on until all of it is written.
+    def write_rest(io, string, limit, answer)
+      rest = string.dup # others may change theirs meanwhile
       written = 0
-      account
-      loop do
-        answer = trywrite(io, rest)
+      while true
         if Symbol === answer
-          rest = rest.dup if rest.equal?(string) # others may change theirs meanwhile
           await(io, answer, limit, written)
-          next
-        end
-        written += answer
-        return written if answer >= rest.bytesize
+        else
+          written += answer
+          return written if answer >= rest.bytesize
 
-        rest = rest.byteslice(answer..)
-        account
+          rest = rest.byteslice(answer..)
+          account
+        end
+        answer = trywrite(io, rest)
       end
     end
 
     def write_all(io, strings, limit)
       strings.map!(&:to_s)
+      copied = nil
       written = 0
       account
-      loop do
+      while true
         answer = trywritev(io, strings)
         if Symbol === answer
-          strings.map!(&:dup) if written.zero?
+          copied ||= strings.map!(&:dup) # others may change theirs meanwhile
           await(io, answer, limit, written)
           next
         end
