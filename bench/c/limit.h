@@ -49,14 +49,14 @@ static int64_t limit_scaled(int argc, char **argv, int64_t count) {
 }
 
 /* The result of read(2) or write(2), or -1 for "would block"; anything else ends the program. */
-static ssize_t limit_try(ssize_t result, const char *what) {
+static inline ssize_t limit_try(ssize_t result, const char *what) {
     if (result < 0 && errno != EAGAIN) {
         limit_fail(what);
     }
     return result;
 }
 
-static bool limit_send(struct limit_end *end) {
+static inline bool limit_send(struct limit_end *end) {
     while (end->left > 0) {
         ssize_t sent = limit_try(write(end->fd, limit_buffer, end->size - end->at), "write");
         if (sent < 0) {
@@ -68,7 +68,7 @@ static bool limit_send(struct limit_end *end) {
     return false;
 }
 
-static bool limit_receive(struct limit_end *end) {
+static inline bool limit_receive(struct limit_end *end) {
     while (end->left > 0) {
         ssize_t got = limit_try(read(end->fd, limit_buffer, end->size), "read");
         if (got < 0) {
@@ -103,8 +103,20 @@ static long long limit_peak(void) {
     return kib * 1024;
 }
 
+/* What harness/child.rb prints of a Ruby. */
+static void limit_report(const struct timespec *from, const struct timespec *to,
+                         const struct rusage *before, const struct rusage *after,
+                         int64_t operations) {
+    printf(
+        "{\"wall\":%.6f,\"user\":%.6f,\"system\":%.6f,\"gc\":0,\"rss\":%lld,\"operations\":%lld}\n",
+        (double)(to->tv_sec - from->tv_sec) + (double)(to->tv_nsec - from->tv_nsec) / 1e9,
+        limit_seconds(after->ru_utime) - limit_seconds(before->ru_utime),
+        limit_seconds(after->ru_stime) - limit_seconds(before->ru_stime), limit_peak(),
+        (long long)operations);
+}
+
 /* Runs all ends until none has anything left, and prints the figures. Closes them. */
-static int limit_run(struct limit_end *ends, int count, int64_t operations) {
+static inline int limit_run(struct limit_end *ends, int count, int64_t operations) {
     struct epoll_event events[128];
     struct timespec from, to;
     struct rusage before, after;
@@ -140,12 +152,7 @@ static int limit_run(struct limit_end *ends, int count, int64_t operations) {
     clock_gettime(CLOCK_MONOTONIC, &to);
     getrusage(RUSAGE_SELF, &after);
     close(loop);
-    printf(
-        "{\"wall\":%.6f,\"user\":%.6f,\"system\":%.6f,\"gc\":0,\"rss\":%lld,\"operations\":%lld}\n",
-        (double)(to.tv_sec - from.tv_sec) + (double)(to.tv_nsec - from.tv_nsec) / 1e9,
-        limit_seconds(after.ru_utime) - limit_seconds(before.ru_utime),
-        limit_seconds(after.ru_stime) - limit_seconds(before.ru_stime), limit_peak(),
-        (long long)operations);
+    limit_report(&from, &to, &before, &after, operations);
     return 0;
 }
 

@@ -52,7 +52,9 @@ module Bench
 
       peer = @class.new
       peer.setup
-      [Bench.row(row_name).new(peer, scale), peer]
+      row = Bench.row(row_name).new(peer, scale)
+      row.prepare
+      [row, peer]
     end
 
     def timed

@@ -3,6 +3,7 @@
 require_relative "row"
 require_relative "stream_row"
 require_relative "peer"
+require_relative "call_row"
 
 # The benchmark: rows (workloads) by peers (ways to run them), each pair measured in processes of
 # its own. Adding a row or a peer is adding one file.

@@ -32,6 +32,9 @@ module Bench
       raise NotImplementedError, "#{self.class}#operations"
     end
 
+    # What comes before the clock starts.
+    def prepare; end
+
     # The measured part. Starts everything with #spawn and returns from #wait.
     def call
       raise NotImplementedError, "#{self.class}#call"

@@ -45,7 +45,7 @@ module Bench
     private
 
     def runnable(peers, row)
-      peers.reject { |_, peer| peer[:unavailable] }.keys.select { |name| Bench.peer(name).rows&.include?(row) != false }
+      peers.reject { |_, peer| peer[:unavailable] }.keys.select { |name| Bench.peer(name).rows.include?(row) }
     end
 
     def probe_all
@@ -127,17 +127,25 @@ module Bench
       [scale / STRACE_SCALES.max, 1].min
     end
 
-    # Each peer's median times over the least of the peers that are neither ours nor a floor; wall
-    # and CPU each on its own.
+    # Each peer's median times over the least of the peers that are neither ours nor a floor, and over the
+    # floor's; wall and CPU each on its own.
     def compare(results)
-      others = results.reject { |name, _| Bench.peer(name).then { |peer| peer.ours? || peer.floor? } }
-      least = %i[wall cpu].to_h { |time| [time, others.filter_map { |_, result| result.dig(time, :median) }.min] }
+      floors, others = results.partition { |name, _| Bench.peer(name).floor? }
+      others = others.reject { |name, _| Bench.peer(name).ours? }
+      best = least(others)
+      floor = least(floors)
       results.each_value do |result|
-        result[:ratio] = least.to_h do |time, best|
-          median = result.dig(time, :median)
-          [time, best&.positive? && median ? median / best : nil]
-        end
+        result[:ratio] = best.to_h { |time, seconds| [time, over(result.dig(time, :median), seconds)] }
+        result[:floor_ratio] = floor.to_h { |time, seconds| [time, over(result.dig(time, :median), seconds)] }
       end
+    end
+
+    def least(results)
+      %i[wall cpu].to_h { |time| [time, results.filter_map { |_, result| result.dig(time, :median) }.min] }
+    end
+
+    def over(median, seconds)
+      median / seconds if median && seconds&.positive?
     end
 
     def child(peer)

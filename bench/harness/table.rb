@@ -3,7 +3,7 @@
 module Bench
   # The report on a terminal.
   class Table
-    HEADINGS = ["", "wall s", "min-max", "of best", "cpu s", "min-max", "of best", "peak MiB", "calls"].freeze
+    HEADINGS = ["", "wall s", "min-max", "of best", "of C", "cpu s", "min-max", "of best", "of C", "peak MiB", "calls"].freeze
 
     # +report+:: the Hash of Runner#run
     def initialize(report)
@@ -41,7 +41,9 @@ module Bench
 
     def line(peer, result)
       [peer, seconds(result[:wall]), range(result[:wall]), number("%.2f", result.dig(:ratio, :wall)),
+       number("%.2f", result.dig(:floor_ratio, :wall)),
        seconds(result[:cpu]), range(result[:cpu]), number("%.2f", result.dig(:ratio, :cpu)),
+       number("%.2f", result.dig(:floor_ratio, :cpu)),
        number("%.1f", result.dig(:rss, :median)&.fdiv(1 << 20)),
        number("%.2f", result.dig(:calls, :total))]
     end
@@ -60,7 +62,7 @@ module Bench
 
     def legend
       units = @report[:rows].map { |name, row| "#{row[:unit]} (#{name})" }.join(", ")
-      "Medians. cpu: user + system of the process. of best: over the least of the peers that are not ours (nor C).\n" \
+      "Medians. cpu: user + system of the process. of best: over the least of the peers that are not ours (nor C). of C: over the same in C.\n" \
         "calls: system calls per #{units}, start-up not counted.\n"
     end
 

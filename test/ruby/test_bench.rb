@@ -59,6 +59,21 @@ class TestBench < Minitest::Test
     end
   end
 
+  CALL_PEERS = %w[stock eagain_try eagain_nonblock eagain_kgio].freeze
+
+  def test_rows_of_single_calls
+    rows = %w[would_block_socket would_block_pipe would_block_raised seqpacket small_try small_wait print]
+    report("--scale", "0.0005", "--rounds", "1", "--no-strace", "--peers", CALL_PEERS.join(","), *rows) do |_, json|
+      assert_empty(json[:peers].values.filter_map { |peer| peer[:unavailable] })
+      rows.each do |name|
+        row = json[:rows].fetch(name.to_sym)
+        assert_includes row[:peers].keys, :stock
+        assert_operator row[:peers].size, :>, 1
+        row[:peers].each_value { |result| assert_result(result, row[:operations]) }
+      end
+    end
+  end
+
   # A message through a pipe is at least one write and one read.
   def test_system_calls_per_operation
     skip "strace not installed" unless system("strace", "-V", out: File::NULL, err: File::NULL)

@@ -1,0 +1,42 @@
+/* For the rows of single calls: the loop, its clock, and the report. A program defines `once`, which makes
+ * the system calls of one operation and returns whether they did what they should. */
+#ifndef EAGAIN_BENCH_CALLS_H
+#define EAGAIN_BENCH_CALLS_H
+
+#include <fcntl.h>
+#include <sys/uio.h>
+
+#include "limit.h"
+
+static bool once(const int fds[2]);
+
+/* Runs a tenth of the operations to warm up, then all, and prints the figures. */
+static int calls_run(int argc, char **argv, const int fds[2]) {
+    int64_t operations = limit_scaled(argc, argv, 1000000);
+    struct timespec from, to;
+    struct rusage before, after;
+    bool right = true;
+    for (int64_t i = 0; i < operations / 10; i++)
+        right &= once(fds);
+    getrusage(RUSAGE_SELF, &before);
+    clock_gettime(CLOCK_MONOTONIC, &from);
+    for (int64_t i = 0; i < operations; i++)
+        right &= once(fds);
+    clock_gettime(CLOCK_MONOTONIC, &to);
+    getrusage(RUSAGE_SELF, &after);
+    if (!right) {
+        fprintf(stderr, "a call did not do what it should\n");
+        return 1;
+    }
+    limit_report(&from, &to, &before, &after, operations);
+    return 0;
+}
+
+static inline int calls_on_sockets(int argc, char **argv, int type) {
+    int fds[2];
+    if (socketpair(AF_UNIX, type | SOCK_CLOEXEC, 0, fds) != 0)
+        limit_fail("socketpair");
+    return calls_run(argc, argv, fds);
+}
+
+#endif
