@@ -6,7 +6,7 @@ require_relative "helper"
 class DocsTest < EagainTest
   DOCUMENTS = Dir[File.join(ROOT, "{README.md,docs/**/*.md}")].sort
   # A Ruby program, followed by what it prints.
-  EXAMPLE = /^```ruby\n(.*?)^```\n+```text\n(.*?)^```$/m
+  EXAMPLE = /^```ruby\n((?:(?!^```).)*)^```\n+```text\n(.*?)^```$/m
 
   def self.text(path) = File.read(path, encoding: Encoding::UTF_8) # in any locale
 
