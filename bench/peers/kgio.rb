@@ -9,7 +9,7 @@ module Bench
       calls(
         would_block_socket: "a.kgio_tryread(11, buffer)",
         would_block_pipe: "a.kgio_tryread(11, buffer)",
-        seqpacket: "a.kgio_trysend(message); b.kgio_tryrecv(11, buffer)",
+        seqpacket: "a.kgio_trywrite(message); b.kgio_tryread(11, buffer)",
         small_try: "a.kgio_trywrite(message); b.kgio_tryread(11, buffer)",
         small_wait: "a.kgio_write(message); b.kgio_read(11, buffer)",
         print: "::Kgio.trywrite(out, 'x')"
