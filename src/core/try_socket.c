@@ -116,16 +116,30 @@ ea_result ea_try_recvfrom(struct ea_fd *fd, void *buf, size_t len, int flags, st
     if (EA_UNLIKELY(len > SSIZE_MAX))
         return -EINVAL;
     ea_result ready = ready_now(fd, POLLIN);
-    if (ready <= 0)
+    if (ready <= 0) {
+        if (len == 0 && addrlen)
+            *addrlen = 0;
         return not_received(fd, ready, len);
+    }
     ssize_t r;
     RETRY_EINTR(r, recvfrom(fd->fd, buf, len, flags | DONTWAIT, addr, addrlen));
     ea_result result = received(fd, r, len > 0);
-    return EA_LIKELY(len > 0) ? result : received_nothing(fd, result);
+    if (EA_LIKELY(len > 0))
+        return result;
+    if (r < 0 && addrlen)
+        *addrlen = 0;
+    return received_nothing(fd, result);
 }
 
 ea_result ea_try_recv(struct ea_fd *fd, void *buf, size_t len, int flags) {
     return ea_try_recvfrom(fd, buf, len, flags, NULL, NULL);
+}
+
+/* Nothing came, from nobody. */
+static void clear(struct msghdr *msg) {
+    msg->msg_namelen = 0;
+    msg->msg_controllen = 0;
+    msg->msg_flags = 0;
 }
 
 ea_result ea_try_recvmsg(struct ea_fd *fd, struct msghdr *msg, int flags) {
@@ -133,8 +147,11 @@ ea_result ea_try_recvmsg(struct ea_fd *fd, struct msghdr *msg, int flags) {
     if (EA_UNLIKELY(total < 0))
         return total;
     ea_result ready = ready_now(fd, POLLIN);
-    if (ready <= 0)
+    if (ready <= 0) {
+        if (total == 0)
+            clear(msg);
         return not_received(fd, ready, (size_t)total);
+    }
     ssize_t r;
     RETRY_EINTR(r, recvmsg(fd->fd, msg, flags | DONTWAIT));
     bool may_end = total > 0;
@@ -144,7 +161,11 @@ ea_result ea_try_recvmsg(struct ea_fd *fd, struct msghdr *msg, int flags) {
         return received(fd, r, false);
 #endif
     ea_result result = received(fd, r, may_end);
-    return EA_LIKELY(may_end) ? result : received_nothing(fd, result);
+    if (EA_LIKELY(may_end))
+        return result;
+    if (r < 0)
+        clear(msg);
+    return received_nothing(fd, result);
 }
 
 ea_result ea_try_sendto(struct ea_fd *fd, const void *buf, size_t len, int flags,
@@ -226,11 +247,12 @@ static int accept_as(int fd, struct sockaddr *addr, socklen_t *addrlen, int flag
 #endif
 }
 
-/* poll(2) says "nothing" of a pipe, too, and of a socket that does not listen; accept(2) would
- * say what is wrong. Asked once per descriptor. */
-static ea_result not_acceptable(struct ea_fd *fd) {
+/* poll(2) says "nothing" of a pipe, too, and of a socket that does not listen. Asked once per
+ * descriptor: EA_WAIT_READABLE if it listens, 0 if accept(2) will say what is wrong (it fails at
+ * once, in either mode), or -errno. */
+static ea_result unready(struct ea_fd *fd) {
     if (fd->known & EA_FD_IS_SOCKET)
-        return 0;
+        return EA_WAIT_READABLE;
     int listening;
     socklen_t length = sizeof(listening);
     if (getsockopt(fd->fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &length) != 0) {
@@ -239,9 +261,9 @@ static ea_result not_acceptable(struct ea_fd *fd) {
         return -errno;
     }
     if (!listening)
-        return -EINVAL;
+        return 0;
     learn_socket(fd);
-    return 0;
+    return EA_WAIT_READABLE;
 }
 
 ea_result ea_try_accept_as(struct ea_fd *fd, struct sockaddr *addr, socklen_t *addrlen, int flags) {
@@ -255,8 +277,9 @@ ea_result ea_try_accept_as(struct ea_fd *fd, struct sockaddr *addr, socklen_t *a
             if (ready < 0)
                 return ready;
             if (ready == 0) {
-                ea_result error = not_acceptable(fd);
-                return error ? error : EA_WAIT_READABLE;
+                ea_result r = unready(fd);
+                if (r != 0)
+                    return r;
             }
         }
         if (addrlen)
