@@ -48,6 +48,16 @@ WOULD_BLOCK(sendmsg, EA_WB_SENDMSG)
 WOULD_BLOCK(accept, EA_WB_ACCEPT)
 WOULD_BLOCK(connect, EA_WB_CONNECT)
 
+/* --- Ruby's own methods, under the names that they have now. */
+
+static VALUE no_exception; /* {exception: false}, frozen */
+
+/* Asks one that is not to raise either. args has room for one more. */
+static VALUE ask(VALUE object, ID own, int argc, VALUE *args) {
+    args[argc] = no_exception;
+    return rb_funcallv_kw(object, own, argc + 1, args, RB_PASS_KEYWORDS);
+}
+
 /* --- IO. */
 
 static VALUE io_read(VALUE module, VALUE io, VALUE maxlen, VALUE buffer, VALUE exception) {
@@ -114,12 +124,20 @@ static VALUE socket_write(VALUE module, VALUE socket, VALUE string, VALUE except
     return answer_of(ea_trywrite(socket, rb_obj_as_string(string)), exception);
 }
 
+/* In the order in which Ruby's own convert them, before they look at the socket. */
+static inline void convert(VALUE *maxlen, VALUE *flags, VALUE *buffer) {
+    *flags = INT2NUM(NUM2INT(*flags));
+    *maxlen = INT2NUM(NUM2INT(*maxlen));
+    if (!NIL_P(*buffer))
+        rb_str_modify(StringValue(*buffer));
+}
+
 /* IOError: the socket is closed, or Ruby has read ahead. */
-static void check_unbuffered(VALUE socket, const char *call) {
+static void check_unbuffered(VALUE socket) {
     struct ea_known known;
     ea_socket_begin(socket, &known);
     if (RB_UNLIKELY(ea_io_buffered(socket) > 0))
-        rb_raise(rb_eIOError, "%s for buffered IO", call);
+        rb_raise(rb_eIOError, "recvfrom for buffered IO"); /* says recv_nonblock, too */
 }
 
 /* What Ruby's recv_nonblock and kin make of no bytes depends on the version. Up to 3.2 they are a message
@@ -133,11 +151,15 @@ static bool is_empty(VALUE answer) {
     return RB_TYPE_P(answer, T_STRING) && RSTRING_LEN(answer) == 0;
 }
 
+/* What comes of it is Ruby's own affair: to ask a stream for nothing can be a would-block. */
+static inline bool wants_nothing(VALUE maxlen) {
+    return RB_UNLIKELY(maxlen == INT2FIX(0));
+}
+
 /* own: for the message that the end of file is; it will come again. */
-static inline VALUE received(VALUE answer, VALUE socket, ID own, int argc, const VALUE *argv,
-                             VALUE exception) {
+static inline VALUE received(VALUE answer, VALUE socket, ID own, VALUE *args, VALUE exception) {
     if (RB_UNLIKELY(NIL_P(answer)))
-        return end_is_nil ? Qnil : rb_funcallv(socket, own, argc, argv);
+        return end_is_nil ? Qnil : ask(socket, own, 3, args);
     if (RB_UNLIKELY(is_empty(answer)) && end_is_nil && ea_socket_type(socket) != SOCK_DGRAM)
         return Qnil;
     return answer_of(answer, exception);
@@ -146,31 +168,40 @@ static inline VALUE received(VALUE answer, VALUE socket, ID own, int argc, const
 static VALUE socket_recv(VALUE module, VALUE socket, VALUE maxlen, VALUE flags, VALUE buffer,
                          VALUE exception) {
     (void)module;
-    if (RB_UNLIKELY(NIL_P(flags)))
-        NUM2INT(flags); /* raises: it is not optional here */
-    check_unbuffered(socket, "recvfrom");
-    VALUE args[] = {maxlen, flags, buffer};
-    return received(ea_tryrecv(socket, maxlen, flags, buffer), socket, id_recv, 3, args, exception);
+    convert(&maxlen, &flags, &buffer);
+    check_unbuffered(socket);
+    VALUE args[4] = {maxlen, flags, buffer};
+    if (wants_nothing(maxlen))
+        return answer_of(ask(socket, id_recv, 3, args), exception);
+    return received(ea_tryrecv(socket, maxlen, flags, buffer), socket, id_recv, args, exception);
 }
 
 static VALUE socket_recvfrom(VALUE module, VALUE socket, VALUE maxlen, VALUE flags, VALUE buffer,
                              VALUE exception) {
     (void)module;
-    if (RB_UNLIKELY(NIL_P(flags)))
-        NUM2INT(flags);
-    VALUE args[] = {maxlen, flags, buffer};
-    return received(ea_tryrecvfrom(socket, maxlen, flags, buffer), socket, id_recvfrom, 3, args,
-                    exception);
+    convert(&maxlen, &flags, &buffer);
+    VALUE args[4] = {maxlen, flags, buffer};
+    if (wants_nothing(maxlen))
+        return answer_of(ask(socket, id_recvfrom, 3, args), exception);
+    VALUE answer = ea_tryrecvfrom(socket, maxlen, flags, buffer);
+    return received(answer, socket, id_recvfrom, args, exception);
 }
 
 static VALUE socket_recvmsg(VALUE module, VALUE socket, VALUE maxlen, VALUE flags, VALUE maxcontrol,
                             VALUE scm_rights, VALUE exception) {
     (void)module;
-    if (RB_UNLIKELY(NIL_P(flags)))
+    if (RB_UNLIKELY(NIL_P(flags))) { /* not optional here; what else is wrong comes first */
+        if (!NIL_P(maxlen))
+            NUM2SIZET(maxlen);
+        if (!NIL_P(maxcontrol))
+            NUM2SIZET(maxcontrol);
         NUM2INT(flags);
-    VALUE args[] = {maxlen, flags, maxcontrol};
-    return received(ea_tryrecvmsg(socket, maxlen, flags, maxcontrol, RTEST(scm_rights)), socket,
-                    id_recvmsg, 3, args, exception);
+    }
+    VALUE args[4] = {maxlen, flags, maxcontrol};
+    if (wants_nothing(maxlen) && !RTEST(scm_rights))
+        return answer_of(ask(socket, id_recvmsg, 3, args), exception);
+    VALUE answer = ea_tryrecvmsg(socket, maxlen, flags, maxcontrol, RTEST(scm_rights));
+    return received(answer, socket, id_recvmsg, args, exception);
 }
 
 static VALUE socket_sendmsg(VALUE module, VALUE socket, VALUE message, VALUE flags, VALUE dest,
@@ -207,19 +238,18 @@ static VALUE socket_connect(VALUE module, VALUE socket, VALUE address, VALUE exc
 
 /* --- OpenSSL::SSL::SSLSocket: openssl's own, asked not to raise. */
 
-static VALUE no_exception;                                          /* {exception: false}, frozen */
 static ID id_ssl_read, id_ssl_write, id_ssl_accept, id_ssl_connect; /* openssl's own, renamed */
 
 static VALUE ssl_read(VALUE module, VALUE ssl, VALUE maxlen, VALUE buffer) {
     (void)module;
-    VALUE args[] = {maxlen, buffer, no_exception};
-    return rb_funcallv_kw(ssl, id_ssl_read, 3, args, RB_PASS_KEYWORDS);
+    VALUE args[3] = {maxlen, buffer};
+    return ask(ssl, id_ssl_read, 2, args);
 }
 
 static VALUE ssl_write(VALUE module, VALUE ssl, VALUE string) {
     (void)module;
-    VALUE args[] = {string, no_exception};
-    return rb_funcallv_kw(ssl, id_ssl_write, 2, args, RB_PASS_KEYWORDS);
+    VALUE args[2] = {string};
+    return ask(ssl, id_ssl_write, 1, args);
 }
 
 /* What openssl would have raised instead of this answer; or the answer, if nothing. */
@@ -244,8 +274,7 @@ static VALUE ssl_handshake(int argc, const VALUE *argv, VALUE ssl, ID own) {
     VALUE guard;
     VALUE *args = ALLOCV_N(VALUE, guard, argc + 1);
     MEMCPY(args, argv, VALUE, argc);
-    args[argc] = no_exception;
-    VALUE answer = rb_funcallv_kw(ssl, own, argc + 1, args, RB_PASS_KEYWORDS);
+    VALUE answer = ask(ssl, own, argc, args);
     ALLOCV_END(guard);
     return is_would_block(answer) ? ssl_raise(Qnil, answer, rb_gv_get("$!")) : answer;
 }

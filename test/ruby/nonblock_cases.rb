@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 # The cases of test_nonblock.rb. Run as a script, in a Ruby with -reagain/nonblock or without, this prints
-# what came of each: [[name, variant], result], marshalled.
+# what came of each: { [name, variant] => result }, marshalled.
 #
 # A case is a line: what it needs, its name, and a block that gets that and, as keywords, the variant.
 # Every case is run once with each.
@@ -47,11 +47,12 @@ module NonblockCases
                       [server, server.local_address] },
     socket_server: -> { server = Addrinfo.tcp("127.0.0.1", 0).listen
                         [server, server.local_address] },
-  }.freeze
+  } # nonblock_ssl_cases.rb has more
 
   class ToStr # what is no String, but can become one
     def initialize(string) = @string = string
     def to_str = @string
+    def to_s = "to_str"
   end
 
   class << self
@@ -108,7 +109,7 @@ module NonblockCases
       end
     end
 
-    def numbers(string) = string.b.gsub(/(?<=[:.])\d{4,5}\b/, "PORT").gsub(%r{/tmp/[^/]+/}, "/tmp/").gsub(/fd \d+/, "fd N").gsub(%r{/dev/pts/\d+}, "/dev/pts/N")
+    def numbers(string) = string.b.gsub(/(?<=[:.]|, )\d{4,5}\b/, "PORT").gsub(%r{/tmp/[^/]+/}, "/tmp/").gsub(/fd \d+/, "fd N").gsub(%r{/dev/pts/\d+}, "/dev/pts/N")
 
     def run(name, variant)
       need, block = CASES.fetch(name)
@@ -118,11 +119,12 @@ module NonblockCases
     rescue Timeout::Error
       raise "#{name} #{variant} did not end"
     ensure
-      given&.each { |io| try { io.close } if io.is_a?(IO) }
+      given&.each { |io| try { io.close } if io.respond_to?(:close) }
     end
 
-    def results
-      CASES.keys.product(VARIANTS).to_h { |name, variant| [[name, variant], run(name, variant)] }
+    def print_results(names)
+      results = names.product(VARIANTS).to_h { |name, variant| [[name, variant], run(name, variant)] }
+      $stdout.binmode.write(Marshal.dump(results))
     end
   end
 
@@ -362,4 +364,4 @@ module NonblockCases
   end
 end
 
-$stdout.binmode.write(Marshal.dump(NonblockCases.results)) if $PROGRAM_NAME == __FILE__
+NonblockCases.print_results(NonblockCases::CASES.keys) if $PROGRAM_NAME == __FILE__
