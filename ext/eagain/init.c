@@ -26,6 +26,7 @@ RUBY_FUNC_EXPORTED void Init_eagain(void) {
     ea_init_descriptor();
     ea_init_memory(module);
     ea_init_wait(module);
+    ea_init_twins(module);
     ea_init_try_stream(module);
     ea_init_try_socket(module);
     ea_init_try_message(module);

@@ -18,18 +18,6 @@ module Eagain
   private_constant :PAUSE
 
   class << self
-    # Reads what is there, at most +maxlen+ bytes, or waits for the first.
-    #
-    # Returns the bytes, binary, in +buffer+ if that is given; nil at the end of file. As IO#readpartial
-    # otherwise: what Ruby has read ahead is given out first. +io+ may be an OpenSSL::SSL::SSLSocket, for
-    # whose sake the wait may be for room to write.
-    def read(io, maxlen, buffer = nil, timeout: nil)
-      limit = timeout && deadline(timeout)
-      account
-      answer = tryread(io, maxlen, buffer)
-      Symbol === answer ? again(io, limit, answer) { tryread(io, maxlen, buffer) } : answer
-    end
-
     # Reads into several strings, of at most +maxlens+ bytes each, by one system call. As tryreadv
     # otherwise; waits for the first byte.
     def readv(io, maxlens, buffers = nil, timeout: nil)
@@ -39,28 +27,6 @@ module Eagain
     # As read, but leaves what it returns to be read again.
     def peek(io, maxlen, buffer = nil, timeout: nil)
       attempt(io, timeout) { trypeek(io, maxlen, buffer) }
-    end
-
-    # Writes all of the strings (anything else by its #to_s), as they are at the time of the call, and returns the
-    # count of bytes. Bytes go out as they are: nothing is transcoded, and what Ruby has buffered goes
-    # first. Several strings go out in one system call, if there is room. +io+ may be an
-    # OpenSSL::SSL::SSLSocket.
-    #
-    # TimeoutError#written says how many bytes were written before the time was over.
-    def write(io, *strings, timeout: nil)
-      limit = timeout && deadline(timeout)
-      return write_all(io, strings, limit) unless strings.size == 1
-
-      string = strings[0].to_s
-      account
-      answer = trywrite(io, string)
-      Integer === answer && answer >= string.bytesize ? answer : write_rest(io, string, limit, answer)
-    end
-
-    # Receives from a socket, as recv(2) with +flags+ (Socket::MSG_PEEK...), or waits for a message.
-    # Returns the bytes, in +buffer+ if that is given; nil at the end of a stream.
-    def recv(socket, maxlen, flags = 0, buffer = nil, timeout: nil)
-      attempt(socket, timeout) { tryrecv(socket, maxlen, flags, buffer) }
     end
 
     # As recv, and tells who has sent it: <tt>[string, sender]</tt>, the sender as of tryrecvfrom.
@@ -85,13 +51,6 @@ module Eagain
         retry
       end
       answer
-    end
-
-    # Sends a string by a socket, to +dest+ (a packed address or an Addrinfo) if it is not connected, as
-    # sendto(2): in one piece, or, on a stream, as much as there is room for. Returns the count of bytes.
-    # (The twin of trysend; +Eagain.send+ is Object's.)
-    def sendto(socket, string, flags = 0, dest = nil, timeout: nil)
-      attempt(socket, timeout) { trysend(socket, string, flags, dest) }
     end
 
     # Receives a message with what comes along with it: <tt>[string, sender, flags, *controls]</tt>, as of
@@ -146,6 +105,42 @@ module Eagain
     end
 
     private
+
+    # read, write, recv and sendto are methods of the extension, which do what needs neither a wait nor a
+    # timeout. With a timeout it is these that run; after a would-block, those below.
+
+    def read_in_time(io, maxlen, buffer = nil, timeout: nil)
+      attempt(io, timeout) { tryread(io, maxlen, buffer) }
+    end
+
+    def write_in_time(io, *strings, timeout: nil)
+      limit = timeout && deadline(timeout)
+      return write_all(io, strings, limit) unless strings.size == 1
+
+      string = strings[0].to_s
+      account
+      write_rest(io, string, limit, trywrite(io, string))
+    end
+
+    def recv_in_time(socket, maxlen, flags = 0, buffer = nil, timeout: nil)
+      attempt(socket, timeout) { tryrecv(socket, maxlen, flags, buffer) }
+    end
+
+    def sendto_in_time(socket, string, flags = 0, dest = nil, timeout: nil)
+      attempt(socket, timeout) { trysend(socket, string, flags, dest) }
+    end
+
+    def read_again(io, maxlen, buffer, answer)
+      again(io, nil, answer) { tryread(io, maxlen, buffer) }
+    end
+
+    def recv_again(socket, maxlen, flags, buffer, answer)
+      again(socket, nil, answer) { tryrecv(socket, maxlen, flags, buffer) }
+    end
+
+    def sendto_again(socket, string, flags, dest, answer)
+      again(socket, nil, answer) { trysend(socket, string, flags, dest) }
+    end
 
     # Yields until the answer is not a would-block.
     def attempt(io, timeout)
