@@ -21,6 +21,10 @@ bool ea_is_socket(VALUE io) {
     return RTEST(rb_obj_is_kind_of(io, basic_socket));
 }
 
+void ea_close_unused(void) {
+    rb_funcall(rb_mGC, rb_intern("start"), 0);
+}
+
 VALUE ea_io_answer(VALUE io, ea_result r) {
     if (r == EA_WAIT_READABLE)
         return ea_sym_wait_readable;

@@ -124,6 +124,10 @@ size_t ea_io_peek_buffered(VALUE io, char *to, size_t len);
 /* One attempt to read ahead, when nothing is: as ea_io_try_read() of as much as Ruby's buffer takes. */
 ea_result ea_io_fill_buffer(VALUE io, struct ea_known *known);
 
+/* When there is no descriptor left: closes those of objects that nobody refers to any more. GC.start, as
+ * rb_gc() would leave the closing for later. Any finalizer may run. */
+void ea_close_unused(void);
+
 /* The symbol of a would-block; of an error, raises Errno with the IO's path, if it has one, as Ruby's
  * own methods do. r is neither a count nor EA_EOF. */
 VALUE ea_io_answer(VALUE io, ea_result r);

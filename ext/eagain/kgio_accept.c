@@ -35,7 +35,7 @@ static ea_result try_accept_again(VALUE self, struct ea_known *known, struct soc
     ea_result r = try_accept(self, known, addr, length, flags);
     if (RB_LIKELY(!ea_is_error(r)) || !ea_kgio_exhausted(ea_errno(r)))
         return r;
-    rb_gc();
+    ea_close_unused();
     return try_accept(self, known, addr, length, flags);
 }
 

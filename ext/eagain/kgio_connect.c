@@ -22,7 +22,7 @@ struct address {
 static int new_socket(int family) {
     int number = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (number < 0 && ea_kgio_exhausted(errno)) {
-        rb_gc();
+        ea_close_unused();
         number = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     }
     if (number < 0)

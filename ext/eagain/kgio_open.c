@@ -76,7 +76,7 @@ static VALUE s_tryopen(int argc, VALUE *argv, VALUE klass) {
     };
     open_interruptibly(&call);
     if (call.number < 0 && ea_kgio_exhausted(call.error)) {
-        rb_gc();
+        ea_close_unused();
         open_interruptibly(&call);
     }
     if (call.number >= 0)

@@ -17,11 +17,7 @@ static VALUE wait_for(VALUE self, int argc, const VALUE *argv, unsigned events) 
     rb_check_arity(argc, 0, 1);
     int64_t deadline = deadline_of(argc > 0 ? argv[0] : Qnil);
     VALUE io = ea_kgio_begin(self, &known);
-    if (ea_wait(io, events, deadline))
-        return self;
-    /* When there is no time to wait at all, ea_wait() does not look. */
-    ea_kgio_begin(self, &known);
-    return ea_try_poll(known.fd.fd, events) > 0 ? self : Qnil;
+    return ea_wait_untried(io, events, deadline) ? self : Qnil;
 }
 
 /*

@@ -148,9 +148,7 @@ VALUE ea_tryaccept(VALUE server, VALUE klass, VALUE *address) {
         ea_known_end(&known);
         if (RB_LIKELY(r != -EMFILE && r != -ENFILE && r != -ENOMEM) || collected)
             break;
-        /* Objects that nobody uses any more may hold descriptors. GC.start, unlike rb_gc(), closes
-         * them before it returns. Finalizers may run, and do anything. */
-        rb_funcall(rb_const_get(rb_cObject, rb_intern("GC")), rb_intern("start"), 0);
+        ea_close_unused(); /* finalizers may run, and do anything */
         collected = true;
     }
     if (r == -ECONNABORTED || r == -EPROTO) /* many in a row: as Ruby's accept_nonblock has them */

@@ -369,8 +369,7 @@ static VALUE s_tryopen(int argc, VALUE *argv, VALUE self) {
 
     int number = open_now(RSTRING_PTR(native), oflags, perm);
     if (number < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM)) {
-        /* Closes those that nobody has any more; rb_gc() would leave that for later. */
-        rb_funcall(rb_mGC, rb_intern("start"), 0);
+        ea_close_unused();
         number = open_now(RSTRING_PTR(native), oflags, perm);
     }
     if (number < 0) {

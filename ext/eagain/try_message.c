@@ -119,7 +119,7 @@ VALUE ea_tryrecvmsg(VALUE socket, VALUE maxlen, VALUE vflags, VALUE maxcontrol, 
     /* Descriptors were lost, and not for want of room: the limit is reached. As Ruby does,
      * collect those that nobody refers to, so that there is room for the next. */
     if (scm_rights && NIL_P(maxcontrol) && (received.message.msg_flags & MSG_CTRUNC))
-        rb_gc();
+        ea_close_unused();
     return result;
 }
 
