@@ -1,23 +1,24 @@
 /* trysendfile, trysplice and tryopen: calls on two descriptors, or on none yet.
  *
  * sendfile(2) and splice(2) have no MSG_DONTWAIT. SPLICE_F_NONBLOCK speaks for the pipe alone; whether
- * the other end may block is up to its O_NONBLOCK, which is not ours to set. So it must be known:
+ * the other end may block is up to its O_NONBLOCK, which is not ours to set, and which anybody may take
+ * away at any time (IO#nonblock=, IO#reopen onto another, a copy in another process). So nothing is
+ * remembered of it: it is read in the very call that relies on it, where there is so much to move that
+ * this pays, without fcntl(2). Otherwise
  *
- *   pipe      SPLICE_F_NONBLOCK is enough;
- *   file      never waits but for the disk;
- *   free      has O_NONBLOCK, as the sockets that Ruby makes;
- *   blocking  has not: it is asked with poll(2) first, and then given no more than what "writable" is
- *             worth; for sendfile(2) the bytes are copied, and sent with MSG_DONTWAIT, instead.
+ *   sendfile  copies, and sends with MSG_DONTWAIT;
+ *   splice    asks both ends with poll(2), and gives the target no more than what "writable" is worth.
  *
- * What an end is, is learnt once for each IO and kept with it, by its number, without fcntl(2). Of the
- * changes after that, one goes unseen: somebody takes O_NONBLOCK from a socket that had it. */
+ * What is remembered can be wrong without harm: it spares a would-block all calls but a poll(2). */
 #include "calls.h"
+#include "scratch.h"
 
 #include <ruby/encoding.h>
 
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -30,14 +31,11 @@
 #define O_CLOEXEC 0
 #endif
 
-/* How much is copied at once, where bytes have to be. */
-#define COPY_SIZE 16384
+/* How much is copied at once, where bytes have to be. To send more is worth a look at the mode. */
+#define COPY_SIZE 65536
 
 /* Linux moves no more in one call (sendfile(2), NOTES). */
 #define MOVE_MAX 0x7ffff000
-
-enum end_kind { END_PIPE, END_FILE, END_FREE, END_BLOCKING };
-#define END_KIND_BITS 2
 
 static ID id_end;
 
@@ -57,27 +55,17 @@ static bool is_nonblocking(int number) {
     return flags && strtoul(flags + strlen("flags:"), NULL, 8) & O_NONBLOCK;
 }
 
-static enum end_kind learn_end(int number) {
-    struct stat st;
-    if (fstat(number, &st) != 0)
-        return END_BLOCKING;
-    if (S_ISFIFO(st.st_mode))
-        return END_PIPE;
-    if (S_ISREG(st.st_mode) || S_ISBLK(st.st_mode))
-        return END_FILE;
-    return is_nonblocking(number) ? END_FREE : END_BLOCKING;
+/* What was seen of an end, under its number. */
+enum { END_BLOCKED = 1, END_PIPE = 2, END_BITS = 2 };
+
+static bool end_is(VALUE io, int number, long what) {
+    VALUE known = rb_attr_get(io, id_end);
+    return FIXNUM_P(known) && FIX2LONG(known) >> END_BITS == number && FIX2LONG(known) & what;
 }
 
-/* Remembered under the number and the kind of object, both of which IO#reopen may change. */
-static enum end_kind end_kind(VALUE io, int number) {
-    long key = (long)number << 1 | ea_is_socket(io);
-    VALUE known = rb_attr_get(io, id_end);
-    if (RB_LIKELY(FIXNUM_P(known) && FIX2LONG(known) >> END_KIND_BITS == key))
-        return (enum end_kind)(FIX2LONG(known) & ((1 << END_KIND_BITS) - 1));
-    enum end_kind kind = learn_end(number);
+static void end_was(VALUE io, int number, long what) {
     if (!OBJ_FROZEN(io))
-        rb_ivar_set(io, id_end, LONG2FIX(key << END_KIND_BITS | (long)kind));
-    return kind;
+        rb_ivar_set(io, id_end, LONG2FIX((long)number << END_BITS | what));
 }
 
 /* --- What both calls share. */
@@ -105,7 +93,7 @@ static ea_result move_begin(struct move *m) {
 
 /* Ruby has read ahead: that goes first, if the place in the file is not given. */
 static ea_result move_buffered(struct move *m) {
-    char bytes[COPY_SIZE];
+    char bytes[16384];
     size_t room = m->count < sizeof bytes ? m->count : sizeof bytes;
     size_t length = ea_io_peek_buffered(m->from, bytes, room);
     ea_result r = ea_try_write(&m->target.fd, bytes, length);
@@ -127,29 +115,40 @@ static VALUE move_answer(const struct move *m, ea_result r, const char *call) {
 
 /* --- sendfile. */
 
-/* For a socket that may block, and where there is no sendfile(2). */
-static ea_result send_copied(struct move *m) {
-    char bytes[COPY_SIZE];
-    int file = m->source.fd.fd;
-    size_t room = m->count < sizeof bytes ? m->count : sizeof bytes;
-    off_t at = m->offset ? *m->offset : lseek(file, 0, SEEK_CUR);
-    if (at < 0) /* sendfile(2), too, wants what has places */
-        return m->offset || errno == ESPIPE ? -EINVAL : -errno;
+/* pread(2), with the error that sendfile(2) has for what is no file. */
+static ea_result read_at(int file, char *bytes, size_t room, off_t at) {
     ssize_t length;
     do
         length = pread(file, bytes, room, at);
     while (length < 0 && errno == EINTR);
-    if (length <= 0)
-        return length == 0 ? EA_EOF : errno == ESPIPE ? -EINVAL : -errno;
-    ea_result r = ea_try_send(&m->target.fd, bytes, (size_t)length, 0);
+    if (length > 0)
+        return length;
+    if (length == 0)
+        return EA_EOF;
+    return errno == ESPIPE || errno == EISDIR ? -EINVAL : -errno;
+}
+
+static ea_result send_copied(struct move *m) {
+    int file = m->source.fd.fd;
+    size_t room = m->count < COPY_SIZE ? m->count : COPY_SIZE;
+    off_t at = m->offset ? *m->offset : lseek(file, 0, SEEK_CUR);
+    if (at < 0) /* sendfile(2), too, wants what has places */
+        return m->offset || errno == ESPIPE ? -EINVAL : -errno;
+    char *bytes = ea_scratch(room);
+    ea_result r = read_at(file, bytes, room, at);
+    if (r > 0) {
+        size_t length = (size_t)r;
+        r = ea_try_send(&m->target.fd, bytes, length, 0);
+        ea_scratch_done(length);
+    }
     if (r > 0 && !m->offset && lseek(file, at + (off_t)r, SEEK_SET) < 0)
         return -errno;
     return r;
 }
 
-static ea_result send_from_file(struct move *m) {
+static ea_result send_once(struct move *m) {
 #ifdef EA_HAVE_SENDFILE
-    if (end_kind(m->to, m->target.fd.fd) == END_FREE) {
+    if (m->count > COPY_SIZE && is_nonblocking(m->target.fd.fd)) {
         ssize_t r;
         do
             r = sendfile(m->target.fd.fd, m->source.fd.fd, m->offset, m->count);
@@ -162,6 +161,18 @@ static ea_result send_from_file(struct move *m) {
     }
 #endif
     return send_copied(m);
+}
+
+/* poll(2) is believed only of a socket that was full before: it would say so of a listener, too. */
+static ea_result send_from_file(struct move *m) {
+    int number = m->target.fd.fd;
+    bool was_full = end_is(m->to, number, END_BLOCKED);
+    if (was_full && ea_try_poll(number, EA_WRITABLE) == 0)
+        return EA_WAIT_WRITABLE;
+    ea_result r = send_once(m);
+    if (r == EA_WAIT_WRITABLE && !was_full)
+        end_was(m->to, number, END_BLOCKED);
+    return r;
 }
 
 static VALUE trysendfile(VALUE to, VALUE from, VALUE count, VALUE at) {
@@ -193,7 +204,8 @@ static VALUE trysendfile(VALUE to, VALUE from, VALUE count, VALUE at) {
  * offset::     from there; the file stays where it stands.
  *
  * It never waits for the socket. It does wait for the disk, for what is not in memory, as every read of a
- * file does. A socket without O_NONBLOCK (Ruby makes none) is sent a copy, of 16 KiB at most.
+ * file does. Up to 64 KiB are copied after all, which takes fewer calls; so is, in pieces of that size, all
+ * that goes to a socket without O_NONBLOCK (Ruby makes none).
  *
  * Errors: TypeError when to is no socket, Errno::EINVAL when from is no file, Errno::EPIPE,
  * Errno::ECONNRESET, Errno::ENOTCONN; IOError when one is closed or opened for the other direction;
@@ -215,61 +227,76 @@ static VALUE m_trysendfile(int argc, VALUE *argv, VALUE self) {
 
 #ifdef EA_HAVE_SPLICE
 
-/* 0: go on, with m->count cut to what "writable" is worth where an end might block. */
-static ea_result splice_ready(struct move *m, enum end_kind source, enum end_kind target) {
-    if (source == END_BLOCKING) {
-        ea_result r = ea_try_poll(m->source.fd.fd, EA_READABLE);
-        if (r <= 0)
-            return r == 0 ? EA_WAIT_READABLE : r;
-    }
-    if (target == END_BLOCKING) {
-        ea_result r = ea_try_poll(m->target.fd.fd, EA_WRITABLE);
-        if (r <= 0)
-            return r == 0 ? EA_WAIT_WRITABLE : r;
-        size_t room = isatty(m->target.fd.fd) ? 1 : PIPE_BUF;
-        m->count = m->count < room ? m->count : room;
-    }
-    return 0;
+static bool is_pipe(VALUE io, int number) {
+    struct stat st;
+    if (end_is(io, number, END_PIPE))
+        return true;
+    if (ea_is_socket(io) || fstat(number, &st) != 0 || !S_ISFIFO(st.st_mode))
+        return false;
+    end_was(io, number, END_PIPE);
+    return true;
 }
 
-/* Which end would have blocked? */
-static ea_result splice_blocked(const struct move *m, enum end_kind source, enum end_kind target) {
-    if (source == END_FILE)
-        return EA_WAIT_WRITABLE;
-    if (target == END_FILE)
+/* Both at once: 0, or the would-block. An end without readiness of its own, a file say, is ready. */
+static ea_result splice_ready(const struct move *m) {
+    struct pollfd ends[] = {{m->source.fd.fd, POLLIN, 0}, {m->target.fd.fd, POLLOUT, 0}};
+    int n;
+    do
+        n = poll(ends, 2, 0);
+    while (n < 0 && errno == EINTR);
+    if (n < 0)
+        return -errno;
+    if (!ends[0].revents)
         return EA_WAIT_READABLE;
-    return ea_try_poll(m->source.fd.fd, EA_READABLE) > 0 ? EA_WAIT_WRITABLE : EA_WAIT_READABLE;
+    return ends[1].revents ? 0 : EA_WAIT_WRITABLE;
+}
+
+/* How much the target, which is writable, takes without a wait. */
+static size_t splice_room(const struct move *m) {
+    int number = m->target.fd.fd;
+    size_t room = PIPE_BUF;
+    if (!ea_is_socket(m->to)) {
+        struct stat st;
+        if (fstat(number, &st) == 0) {
+            if (S_ISFIFO(st.st_mode) || S_ISREG(st.st_mode) || S_ISBLK(st.st_mode))
+                return m->count;
+            if (S_ISCHR(st.st_mode) && isatty(number))
+                room = 1;
+        }
+    }
+    return m->count <= room || is_nonblocking(number) ? m->count : room;
 }
 
 static ea_result splice_ends(struct move *m) {
-    enum end_kind source = end_kind(m->from, m->source.fd.fd);
-    enum end_kind target = end_kind(m->to, m->target.fd.fd);
-    if (source != END_PIPE && target != END_PIPE)
+    if (!is_pipe(m->from, m->source.fd.fd) && !is_pipe(m->to, m->target.fd.fd))
         return -EINVAL;
-    ea_result ready = splice_ready(m, source, target);
+    ea_result ready = splice_ready(m);
     if (ready != 0)
         return ready;
+    size_t room = splice_room(m);
     ssize_t r;
     do
-        r = splice(m->source.fd.fd, NULL, m->target.fd.fd, NULL, m->count,
+        r = splice(m->source.fd.fd, NULL, m->target.fd.fd, NULL, room,
                    SPLICE_F_NONBLOCK | SPLICE_F_MOVE);
     while (r < 0 && errno == EINTR);
     if (r > 0)
         return r;
     if (r == 0)
         return EA_EOF;
-    return errno == EAGAIN || errno == EWOULDBLOCK ? splice_blocked(m, source, target) : -errno;
+    if (errno != EAGAIN && errno != EWOULDBLOCK)
+        return -errno;
+    return ea_try_poll(m->source.fd.fd, EA_READABLE) > 0 ? EA_WAIT_WRITABLE : EA_WAIT_READABLE;
 }
 
 /* call-seq: Eagain.trysplice(from, to, count) -> Integer, nil, :wait_readable or :wait_writable
  *
  * Moves at most count bytes from one IO to another by splice(2), without a copy through the process. One
  * of the two is a pipe. Returns how many were moved; nil at the end of from; :wait_readable when from has
- * nothing, :wait_writable when to has no room. Which of the two, if both can keep one waiting, costs a
- * second system call. What Ruby has read ahead goes first.
+ * nothing, :wait_writable when to has no room, of which one poll(2) tells. What Ruby has read ahead goes
+ * first.
  *
- * It never waits, but for the disk. An end other than a pipe that has no O_NONBLOCK is asked with poll(2)
- * first, and takes 4 KiB at a time; if another process reads from it at that very moment, the call lasts
+ * It never waits, but for the disk. A target other than a pipe or a file that has no O_NONBLOCK takes 4 KiB
+ * at a time; a source without it that another process reads from at that very moment lets the call last
  * until there is something again.
  *
  * Errors: Errno::EINVAL when neither is a pipe, or both are the same one, or to is opened for appending;

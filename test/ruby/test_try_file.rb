@@ -140,6 +140,33 @@ class TryFileTest < EagainTest
     assert_bytes @bytes.byteslice(0, offset), received
   end
 
+  # The number and the kind of object stay, and what was learnt of them is wrong.
+  def test_sendfile_after_reopen_onto_a_blocking_socket
+    a, = pair
+    c, = pair(blocking: true)
+    f = file(4_000_000)
+    assert_kind_of Integer, Eagain.trysendfile(a, f, 100_000, 0)
+    a.reopen(c)
+    promptly { nil while Eagain.trysendfile(a, f, 1_000_000, 0).is_a?(Integer) }
+    assert_equal :wait_writable, promptly { Eagain.trysendfile(a, f, 1_000_000, 0) }
+  end
+
+  def test_sendfile_after_the_mode_was_changed
+    [10, 1_000_000].each do |count|
+      a, = pair
+      f = file(4_000_000)
+      assert_kind_of Integer, Eagain.trysendfile(a, f, count, 0)
+      a.nonblock = false
+      promptly { nil while Eagain.trysendfile(a, f, count, 0).is_a?(Integer) }
+      assert_equal :wait_writable, promptly { Eagain.trysendfile(a, f, count, 0) }
+    end
+  end
+
+  def test_sendfile_to_a_listener_is_no_would_block
+    server, = keep(TCPServer.new("127.0.0.1", 0))
+    2.times { [1, 1_000_000].each { |n| assert_raises(Errno::EPIPE, Errno::ENOTCONN) { Eagain.trysendfile(server, file(10), n) } } }
+  end
+
   # Another IO under the same number, and of another mode, is looked at anew.
   def test_the_mode_is_that_of_the_io_that_has_the_number
     f = file(100_000)
@@ -214,10 +241,24 @@ class TryFileTest < EagainTest
       f = File.open(RbConfig.ruby)
       nil while Eagain.trysendfile(a, f, 3_000_000, 0).is_a?(Integer)
       mark
-      100.times { Eagain.trysendfile(a, f, 10, 0) }
+      100.times { |i| Eagain.trysendfile(a, f, i.even? ? 10 : 3_000_000, 0) }
       mark
     RUBY
-    assert_equal({ "sendfile" => 100 }, trace.work)
+    assert_equal({ "poll" => 100 }, trace.work)
+  end
+
+  def test_sendfile_calls
+    trace = strace(<<~RUBY)
+      require "socket"
+      ends = UNIXSocket.pair
+      f = File.open(RbConfig.ruby)
+      Eagain.trysendfile(ends[0], f, 10, 0)
+      mark
+      10.times { Eagain.trysendfile(ends[0], f, 10, 0) }
+      Eagain.trysendfile(ends[0], f, 100_000, 0)
+      mark
+    RUBY
+    assert_equal({ "pread64" => 10, "sendto" => 10, "openat" => 1, "read" => 1, "close" => 1, "sendfile" => 1 }, trace.work)
   end
 
   # --- splice
@@ -333,7 +374,7 @@ class TryFileTest < EagainTest
     assert_equal "closed stream", assert_raises(IOError) { Eagain.trysplice(r, a, 1) }.message
   end
 
-  def test_splice_costs_two_calls_at_most
+  def test_splice_costs_one_call_when_it_would_block
     trace = strace(<<~RUBY)
       r, w = IO.pipe
       r2, w2 = IO.pipe
@@ -344,7 +385,34 @@ class TryFileTest < EagainTest
       105.times { Eagain.trysplice(r, w2, 1) }
       mark
     RUBY
-    assert_equal({ "splice" => 105, "poll" => 100 }, trace.work)
+    work = trace.work
+    assert_equal({ "splice" => 5, "poll" => 105 }, work.slice("splice", "poll"))
+    assert_equal 115, work.values.sum # and fstat(2), by whatever name
+  end
+
+  # Both ends: the number stays, the mode or even the kind changes.
+  def test_splice_after_the_ends_have_changed
+    a, = pair
+    c, = pair(blocking: true)
+    r, w = pipe
+    assert_equal :wait_readable, Eagain.trysplice(a, w, 10)
+    a.nonblock = false
+    assert_equal :wait_readable, promptly { Eagain.trysplice(a, w, 10) }
+    a.reopen(c)
+    assert_equal :wait_readable, promptly { Eagain.trysplice(a, w, 10) }
+    _, w2 = pipe
+    w << "x"
+    assert_equal 1, Eagain.trysplice(r, w2, 10)
+    d, = pair(blocking: true)
+    assert_equal :wait_writable, promptly { splice_until_full(r, w, w2.reopen(d)) }
+  end
+
+  def splice_until_full(from, feed, to)
+    loop do
+      feed.write_nonblock("x" * 60_000, exception: false)
+      answer = Eagain.trysplice(from, to, 1_000_000)
+      return answer if answer.is_a?(Symbol)
+    end
   end
 
   # --- open
