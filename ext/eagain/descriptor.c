@@ -151,7 +151,7 @@ void ea_socket_begin(VALUE socket, struct ea_known *known) {
         rb_raise(rb_eTypeError, "wrong argument type %" PRIsVALUE " (expected BasicSocket)",
                  rb_obj_class(socket));
     rb_io_t *fptr = RFILE(socket)->fptr;
-    if (RB_UNLIKELY(!fptr || fptr->fd < 0))
+    if (RB_UNLIKELY(RB_OBJ_FROZEN_RAW(socket) || !fptr || fptr->fd < 0))
         GetOpenFile(socket, fptr); /* raises */
     ea_known_begin(known, socket, fptr->fd);
 }

@@ -21,6 +21,7 @@
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #ifdef EA_HAVE_SENDFILE
@@ -368,20 +369,29 @@ static void remember_path(VALUE file, VALUE path) {
 #endif
 }
 
+/* File.for_fd would read the mark, and wait for it; and keep the number if that fails. */
+static void refuse_bom(VALUE mode) {
+    const char *colon = strchr(StringValueCStr(mode), ':');
+    if (colon && strncasecmp(colon + 1, "BOM|", 4) == 0)
+        rb_raise(rb_eArgError, "a byte order mark would have to be waited for: %" PRIsVALUE, mode);
+}
+
 /* call-seq: Eagain.tryopen(path, mode = "r", perm = 0666) -> File, :wait_readable or :wait_writable
  *
  * Opens a file, as File.open does, but never waits for the other end of a FIFO, the carrier of a serial
  * line, or who holds a lease on the file (fcntl(2)). mode: a String ("r", "w+", "rb:UTF-8"), or an Integer
  * of File's constants. perm: of a file that is made, less the umask.
  *
- * A FIFO opens for reading whether it has a writer or not; one that has none reads as at its end.
+ * A FIFO opens for reading whether it has a writer or not. As long as it never had one, tryread says
+ * :wait_readable, where read(2) says that it is at its end.
  * :wait_writable: a FIFO has no reader yet; and, or :wait_readable, somebody has to give up a lease first.
  * There is nothing to wait on: pause, and try again.
  *
  * O_NONBLOCK stays on: the open file is ours alone, until it is handed on. Ruby's own methods wait on it
  * as on any other.
  *
- * Errors: Errno::ENOENT, Errno::EACCES and so on, as File.open. */
+ * Errors: Errno::ENOENT, Errno::EACCES and so on, as File.open; ArgumentError for an encoding with BOM|,
+ * which would be read first. */
 static VALUE s_tryopen(int argc, VALUE *argv, VALUE self) {
     rb_check_arity(argc, 1, 3);
     VALUE mode = argc > 1 ? argv[1] : Qnil;
@@ -389,6 +399,8 @@ static VALUE s_tryopen(int argc, VALUE *argv, VALUE self) {
     int oflags = O_RDONLY;
     if (!NIL_P(mode)) {
         VALUE flags = rb_check_to_int(mode);
+        if (NIL_P(flags))
+            refuse_bom(mode);
         oflags = NIL_P(flags) ? rb_io_modestr_oflags(StringValueCStr(mode)) : NUM2INT(flags);
     }
     VALUE path = rb_get_path(argv[0]);

@@ -587,4 +587,15 @@ class TryFileTest < EagainTest
       puts "\#{sent} \#{moved} \#{r.read(1)}"
     RUBY
   end
+  # File.for_fd reads the mark: it waited, and when it failed the number was closed twice.
+  def test_tryopen_refuses_a_byte_order_mark
+    file = File.open(File::NULL)
+    error = assert_raises(ArgumentError) { Eagain.tryopen(__dir__, "rb:BOM|UTF-8") }
+    assert_match(/byte order mark/, error.message)
+    GC.start
+    assert_predicate file.stat, :chardev?
+  ensure
+    file.close
+  end
+
 end

@@ -7,6 +7,17 @@ require_relative "like_ruby"
 class TrySocketErrorsTest < EagainTest
   include LikeRuby
 
+  def test_frozen_sockets_as_ruby_has_them
+    a, b = UNIXSocket.pair
+    b.write("x" * 10)
+    a.freeze
+    error = assert_raises(FrozenError) { a.recv_nonblock(1) }
+    [-> { Eagain.tryrecv(a, 1) }, -> { Eagain.trysend(a, "x") }, -> { Eagain.recv(a, 1) },
+     -> { Eagain.tryrecvmsg(a, 1) }, -> { Eagain.trysendmsg(a, "x") }, -> { Eagain.tryread(a, 1) }].each do |call|
+      assert_equal error.message, assert_raises(FrozenError, &call).message
+    end
+  end
+
   def test_no_sockets
     [$stdin, nil, 1, "x", Object.new, UNIXSocket].each do |object|
       assert_raises(TypeError) { Eagain.tryrecv(object, 1) }
