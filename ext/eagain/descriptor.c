@@ -146,6 +146,21 @@ ea_result ea_io_prepare_write(VALUE *io, struct ea_known *known) {
     return 0;
 }
 
+void ea_io_flush_to_read(VALUE io) {
+    rb_io_t *fptr;
+    GetOpenFile(io, fptr);
+    rb_io_check_byte_readable(fptr);
+}
+
+bool ea_io_flush_to_write(VALUE io) {
+    io = rb_io_get_write_io(io);
+    const rb_io_t *fptr = RFILE(io)->fptr;
+    if (!fptr || fptr->wbuf.len == 0)
+        return false;
+    rb_io_flush(io);
+    return true;
+}
+
 void ea_socket_begin(VALUE socket, struct ea_known *known) {
     if (RB_UNLIKELY(!RB_TYPE_P(socket, T_FILE) || !ea_is_socket(socket)))
         rb_raise(rb_eTypeError, "wrong argument type %" PRIsVALUE " (expected BasicSocket)",

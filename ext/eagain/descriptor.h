@@ -97,6 +97,13 @@ static inline ea_result ea_io_begin_write(VALUE *io, struct ea_known *known);
 ea_result ea_io_prepare_read(VALUE io, struct ea_known *known);
 ea_result ea_io_prepare_write(VALUE *io, struct ea_known *known);
 
+/* After a would-block of ea_io_begin_read(): what it could not flush at once is flushed as Ruby's own
+ * methods do, which wait for room, without the GVL or in the fiber scheduler. Raises what they raise;
+ * any code may have run meanwhile. */
+void ea_io_flush_to_read(VALUE io);
+/* The same after one of ea_io_begin_write() or of the write that followed; false if it was the latter. */
+bool ea_io_flush_to_write(VALUE io);
+
 /* One attempt to read, as ea_try_read(), but what would have to wait for a disk is read for good, and no
  * more than EA_DISK_PIECE of it: nothing else could tell when it is there, and this is what Ruby's own
  * method does. The same for writing. */

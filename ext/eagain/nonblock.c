@@ -58,23 +58,43 @@ static VALUE ask(VALUE object, ID own, int argc, VALUE *args) {
     return rb_funcallv_kw(object, own, argc + 1, args, RB_PASS_KEYWORDS);
 }
 
-/* --- IO. */
+/* --- IO.
+ *
+ * What Ruby has buffered for writing is flushed first, and if there is no room for it, Ruby's own methods
+ * wait. So do these: who reads knows how to wait for what comes, and would do so in vain. */
+
+static VALUE write_flushed(VALUE io, VALUE string) {
+    VALUE answer = ea_trywrite(io, string);
+    while (RB_UNLIKELY(answer == ea_sym_wait_writable) && ea_io_flush_to_write(io))
+        answer = ea_trywrite(io, string);
+    return answer;
+}
 
 static VALUE io_read(VALUE module, VALUE io, VALUE maxlen, VALUE buffer, VALUE exception) {
     (void)module;
+    /* Converted once, though it may be tried twice. */
+    if (RB_UNLIKELY(!RB_FIXNUM_P(maxlen)))
+        maxlen = LONG2NUM(NUM2LONG(maxlen));
+    if (RB_UNLIKELY(!NIL_P(buffer) && !RB_TYPE_P(buffer, T_STRING)) && NUM2LONG(maxlen) >= 0)
+        StringValue(buffer);
     if (RB_UNLIKELY(exception != Qtrue && exception != Qfalse) && NUM2LONG(maxlen) >= 0) {
         if (!NIL_P(buffer))
-            rb_str_modify(StringValue(buffer)); /* what is wrong with it comes first */
+            rb_str_modify(buffer); /* what is wrong with it comes first */
         check_exception(exception);
     }
-    return read_answer(ea_tryread(io, maxlen, buffer), exception);
+    VALUE answer = ea_tryread(io, maxlen, buffer);
+    while (RB_UNLIKELY(answer == ea_sym_wait_writable)) {
+        ea_io_flush_to_read(io);
+        answer = ea_tryread(io, maxlen, buffer);
+    }
+    return read_answer(answer, exception);
 }
 
 static VALUE io_write(VALUE module, VALUE io, VALUE string, VALUE exception) {
     (void)module;
     string = rb_obj_as_string(string);
     check_exception(exception);
-    return answer_of(ea_trywrite(io, string), exception);
+    return answer_of(write_flushed(io, string), exception);
 }
 
 /* --- BasicSocket. */
@@ -121,7 +141,7 @@ static VALUE socket_read(VALUE module, VALUE socket, VALUE maxlen, VALUE buffer,
 
 static VALUE socket_write(VALUE module, VALUE socket, VALUE string, VALUE exception) {
     (void)module;
-    return answer_of(ea_trywrite(socket, rb_obj_as_string(string)), exception);
+    return answer_of(write_flushed(socket, rb_obj_as_string(string)), exception);
 }
 
 /* In the order in which Ruby's own convert them, before they look at the socket. */

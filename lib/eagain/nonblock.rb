@@ -21,7 +21,6 @@ module Eagain
   #   inherited descriptor, and the others may not expect it. Sockets are asked with MSG_DONTWAIT, the
   #   others with RWF_NOWAIT, or poll(2) first. Ruby's own methods leave the flag switched on: code that
   #   relies on that has to say so (<tt>io.nonblock = true</tt>, of io/nonblock).
-  # * What Ruby has buffered for writing is flushed without waiting: a full pipe is a would-block even then.
   #
   # The methods are replaced where they are, so what was prepended to a class stays in front, and
   # +super+ arrives here. Ruby's own remain, private, as <tt>__ruby_read_nonblock</tt> and so on.

@@ -137,19 +137,73 @@ class NonblockTest < NonblockComparison
     RUBY
   end
 
-  # Ruby's own would flush first, and wait for room.
-  def test_a_flush_does_not_wait
-    assert_prints(":wait_writable\n:wait_writable\ntrue\n", <<~'RUBY')
-      r, w = IO.pipe
+  # What the scripts below begin with: a full pipe or socket, and more in Ruby's buffer.
+  FULL = <<~'RUBY'
+    def full(w)
+      w.sync = true
       nil until w.write_nonblock("x" * 4096, exception: false) == :wait_writable
       nil until w.write_nonblock("x", exception: false) == :wait_writable
       w.sync = false
       w.write("buffered")
-      p w.write_nonblock("x", exception: false)
-      p((w.write_nonblock("x") rescue IO::WaitWritable === $! && :wait_writable))
-      all = r.read_nonblock(1 << 20)
-      p w.write_nonblock("!") == 1 && r.readpartial(100) == "buffered!"
+      w
+    end
+
+    # Takes all of that after a while, and then answers.
+    def child = full(IO.popen(["sh", "-c", "sleep 0.3; head -c 65544 >&2; echo answer; exec sleep 9"], "r+", err: File::NULL))
+  RUBY
+
+  # There is no would-block that says "writable" to who waits for what comes.
+  def test_a_read_completes_the_flush
+    assert_prints(%("answer\\n"\ntrue\n) * 2, "#{FULL}#{<<~'RUBY'}", "-rio/wait")
+      count = 0
+      Thread.new { loop { count += 1 and sleep 0.01 } }
+      [true, false].each do |exception|
+        io = child
+        count = 0
+        begin
+          answer = io.read_nonblock(10, exception: exception)
+          raise IO::EAGAINWaitReadable if answer == :wait_readable
+        rescue IO::WaitReadable
+          io.wait_readable(5) and retry
+        end
+        p answer, count > 5
+        Process.kill(:KILL, io.pid)
+      end
     RUBY
+  end
+
+  def test_a_write_completes_the_flush
+    assert_prints("[3, true, 1]\n" * 3, "#{FULL}#{<<~'RUBY'}")
+      [IO.pipe, UNIXSocket.pair, Socket.pair(:UNIX, :STREAM)].each do |r, w|
+        full(w)
+        reader = Thread.new { sleep 0.1 and r.readpartial(1 << 20) }
+        count = w.write_nonblock("end")
+        all = reader.value
+        all << r.readpartial(1 << 20) until all.end_with?("end")
+        p [count, all.end_with?("xbufferedend"), w.write_nonblock("!", exception: false)]
+      end
+    RUBY
+  end
+
+  def test_a_flush_that_fails_as_in_ruby
+    script = "#{FULL}#{<<~'RUBY'}"
+      io = child
+      Thread.new { sleep 0.1 and Process.kill(:KILL, io.pid) }
+      p((io.read_nonblock(5) rescue [$!.class, $!.message]))
+      [IO.pipe, UNIXSocket.pair].each do |r, w|
+        full(w)
+        Thread.new { sleep 0.1 and r.close }
+        p((w.write_nonblock("x") rescue [$!.class, $!.message]))
+      end
+      main = Thread.current
+      io = child
+      Thread.new { sleep 0.1 and main.raise("enough") }
+      p((io.read_nonblock(5) rescue [$!.class, $!.message]))
+      Process.kill(:KILL, io.pid)
+    RUBY
+    expected = output_of(script, "-rsocket")
+    assert_match(/EPIPE.*enough/m, expected)
+    assert_prints(expected, script)
   end
 
   def test_what_others_did_to_the_methods
