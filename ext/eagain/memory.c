@@ -7,7 +7,7 @@
  * An object is not its descriptor. The memory carries the number it speaks of (a dup copies
  * instance variables, and has another number) and the age of that number, a counter for the whole
  * process. A number ages when something else may be behind it: by IO#reopen of any object that has
- * it, by IO#close, when a new socket of ours gets it, when a connection is dissolved. Ruby does not
+ * it, by IO#close, by close_read and close_write, which may close it, when a new socket of ours gets it, when a connection is dissolved. Ruby does not
  * tell of these, so guards in front of its methods do, and nothing but EA_LISTENS is remembered
  * before require "eagain/io" has put them up. What they cannot see is C code that calls close(2) or
  * dup2(2), and an IO that the garbage collector closes while another object still has its number
@@ -493,6 +493,9 @@ void ea_init_memory(VALUE module) {
     VALUE guard = rb_define_module_under(memory, "IOGuard");
     rb_define_method(guard, "reopen", guarded, -1);
     rb_define_method(guard, "close", guarded, -1);
+    VALUE halves = rb_define_module_under(memory, "HalfGuard"); /* of IO, and of BasicSocket */
+    rb_define_method(halves, "close_read", guarded, -1);
+    rb_define_method(halves, "close_write", guarded, -1);
     guard = rb_define_module_under(memory, "SocketGuard");
     rb_define_method(guard, "connect", guarded, -1);
     rb_define_method(guard, "connect_nonblock", guarded, -1);

@@ -9,8 +9,8 @@
 # and sockets remember where they lead: remote_address and local_address of a connected socket cost a
 # system call once, and none on a socket from tryaccept (see Eagain.remote_address).
 #
-# For that, IO#reopen, IO#close, Socket#connect and Socket#connect_nonblock are prepended to: they tell
-# the memory that a descriptor is about to become another one. What C code closes or exchanges with
+# For that, reopen, close, close_read and close_write of IO and BasicSocket, connect and connect_nonblock
+# of Socket are prepended to: they tell the memory that a descriptor is about to become another one. What C code closes or exchanges with
 # close(2) or dup2(2), behind the back of an open IO, is not seen: its remote_address stays that of the
 # earlier socket.
 #
@@ -20,6 +20,7 @@ require_relative "../eagain"
 
 module Eagain
   ::IO.prepend(Memory::IOGuard)
+  [::IO, ::BasicSocket].each { |klass| klass.prepend(Memory::HalfGuard) }
   ::Socket.prepend(Memory::SocketGuard)
   Memory.trust # the guards are up
   ::BasicSocket.prepend(Memory::Addresses)

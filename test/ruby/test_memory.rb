@@ -200,6 +200,34 @@ class MemoryTest < EagainTest
     assert_asks_as_ruby(client)
   end
 
+  # The second half closes the descriptor, and calls no #close for that.
+  def test_a_number_that_both_halves_of_another_object_closed
+    [%i[close_write close_read], %i[close_read close_write]].each do |halves|
+      _, client, = tcp
+      know(client)
+      twin = Socket.for_fd(client.fileno)
+      halves.each { |half| twin.public_send(half) }
+      assert_predicate twin, :closed?
+      client.autoclose = false
+      newcomer = keep(*UNIXSocket.pair).find { |it| it.fileno == client.fileno }
+      assert newcomer
+      know(newcomer)
+      assert_asks_as_ruby(client)
+    end
+  end
+
+  # An IO that is opened for one direction only is closed by the first half.
+  def test_a_number_that_an_io_closed_by_half
+    _, client, = tcp
+    know(client)
+    IO.for_fd(client.fileno, "r").close_read
+    client.autoclose = false
+    newcomer = keep(*UNIXSocket.pair).find { |it| it.fileno == client.fileno }
+    assert newcomer
+    know(newcomer)
+    assert_asks_as_ruby(client)
+  end
+
   def test_accepting_into_a_number_that_another_object_still_has
     server, client, accepted = tcp
     know(accepted, client)
