@@ -1,6 +1,7 @@
 /* See kgio.h: what the layer's files share, and the modules. Nothing of it is defined before
  * eagain/kgio is required. */
 #include "kgio.h"
+#include "memory.h"
 
 #include <errno.h>
 #include <netdb.h>
@@ -87,9 +88,10 @@ static VALUE make_io(VALUE data) {
     return io;
 }
 
+/* Not rb_update_max_fd(), which asks fcntl(2) about a number that is the highest so far: it serves those
+ * who close descriptors before exec, and ours close by themselves (but see kgio_accept.c). */
 static VALUE new_io(struct new_io new) {
     int state;
-    rb_update_max_fd(new.number);
     VALUE io = rb_protect(make_io, (VALUE) & new, &state);
     if (state) {
         if (new.made)
@@ -105,6 +107,7 @@ VALUE ea_kgio_file_new(VALUE klass, int number, int flags, VALUE path) {
 }
 
 VALUE ea_kgio_socket_new(VALUE klass, int number) {
+    ea_memory_forget(number);
     if (number < EA_FACTS_MAX)
         atomic_store_explicit(&ea_facts[number], EA_FD_IS_SOCKET, memory_order_relaxed);
     int mode = FMODE_READWRITE | FMODE_DUPLEX | FMODE_SYNC;

@@ -56,6 +56,8 @@ static VALUE do_accept(VALUE self, int argc, const VALUE *argv, bool tcp, bool w
         return Qnil;
     if (ea_is_error(r))
         ea_kgio_fail(ea_errno(r), "accept");
+    if (!(flags & SOCK_CLOEXEC))
+        rb_update_max_fd((int)r); /* to be closed before exec, where the program asks for that */
     VALUE accepted = ea_kgio_socket_new(klass, (int)r);
     if (tcp)
         ea_kgio_accepted(self, known.fd.fd, accepted);

@@ -3,12 +3,13 @@
  * With a buffer, the bytes go into it, at its start; without, into a scratch outside of Ruby's
  * heap, so that a would-block allocates nothing, and a String is made of what came. */
 #include "kgio.h"
+#include "scratch.h"
 
 #include <errno.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Longer reads without a buffer get their scratch from malloc(3). */
+/* Longer reads without a buffer go to the thread's scratch. */
 #define STACK_SCRATCH 16384
 
 static const char *call_name(enum ea_kgio_door door) {
@@ -75,15 +76,12 @@ static VALUE read_new(VALUE object, size_t len, enum ea_kgio_door door) {
     VALUE io = ea_kgio_begin(object, &known);
     if (len == 0)
         return rb_str_new(NULL, 0);
-    if (len > sizeof(stack)) {
-        scratch = malloc(len);
-        if (!scratch)
-            rb_memerror();
-    }
+    if (len > sizeof(stack))
+        scratch = ea_scratch(len);
     ea_result r = attempt(io, &known, scratch, len, door);
     VALUE result = RB_LIKELY(r > 0) ? rb_str_new(scratch, r) : Qundef;
     if (scratch != stack)
-        free(scratch);
+        ea_scratch_done(r > 0 ? (size_t)r : 0);
     return result == Qundef ? answer(r, door) : result;
 }
 

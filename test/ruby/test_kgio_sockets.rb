@@ -6,6 +6,66 @@ require_relative "kgio_support"
 class KgioSocketsTest < EagainTest
   include KgioSupport
 
+  # --- What it costs.
+
+  def test_a_new_socket_with_the_highest_number_is_not_asked_about
+    trace = strace(<<~'RUBY')
+      require "eagain/kgio"
+      require "io/wait"
+      server = Kgio::TCPServer.new("127.0.0.1", 0)
+      client = TCPSocket.new("127.0.0.1", server.addr[1])
+      pipes = Array.new(150) { IO.pipe }
+      nil until server.wait_readable(1)
+      mark
+      accepted = server.kgio_tryaccept
+      mark
+      exit!(1) unless [client, *pipes.flatten].all? { |io| io.fileno < accepted.fileno }
+    RUBY
+    assert_equal 0, trace[:fcntl], trace.work
+  end
+
+  def test_a_large_read_that_finds_nothing_allocates_nothing
+    [pipe, pair].each do |r, w|
+      read = -> { r.kgio_tryread(1 << 20) }
+      assert_equal :wait_readable, read.call
+      before = GC.stat(:total_allocated_objects)
+      100.times { read.call }
+      assert_operator GC.stat(:total_allocated_objects) - before, :<, 10
+      w.kgio_trywrite("x" * 40_000)
+      assert_equal "x" * 40_000, read.call
+      assert_raises(FrozenError) { r.kgio_tryread(1 << 20, "".freeze) } # rubocop:disable Style/RedundantFreeze
+    end
+    trace = strace(<<~'RUBY')
+      require "eagain/kgio"
+      r, w = Kgio::Pipe.new
+      r.kgio_tryread(1 << 20)
+      mark
+      100.times { r.kgio_tryread(1 << 20) }
+      mark
+    RUBY
+    assert_equal 100, trace.counts.values.sum, trace.to_s
+  end
+
+  def test_a_number_that_is_accepted_anew_ages
+    skip "of the checkout" if PEER
+    assert_child("true true\n", <<~'RUBY')
+      require "eagain/io"
+      require "eagain/kgio"
+      require "io/wait"
+      server = Kgio::TCPServer.new("127.0.0.1", 0)
+      clients = Array.new(2) { TCPSocket.new("127.0.0.1", server.addr[1]) }
+      old = server.kgio_accept
+      old.autoclose = false
+      stale = Socket.for_fd(old.fileno)
+      stale.remote_address
+      # As the collector or C code does it: nobody is told.
+      IO.instance_method(:close).super_method.bind_call(IO.for_fd(old.fileno))
+      stale.autoclose = false
+      new = server.kgio_accept
+      puts "#{new.fileno == stale.fileno} #{stale.remote_address.ip_port == clients[1].local_address.ip_port}"
+    RUBY
+  end
+
   # --- Waiting.
 
   def test_an_object_waits_its_own_way
