@@ -165,6 +165,10 @@ void ea_socket_begin(VALUE socket, struct ea_known *known) {
     if (RB_UNLIKELY(!RB_TYPE_P(socket, T_FILE) || !ea_is_socket(socket)))
         rb_raise(rb_eTypeError, "wrong argument type %" PRIsVALUE " (expected BasicSocket)",
                  rb_obj_class(socket));
+    ea_socket_begin_self(socket, known);
+}
+
+void ea_socket_begin_self(VALUE socket, struct ea_known *known) {
     rb_io_t *fptr = RFILE(socket)->fptr;
     if (RB_UNLIKELY(RB_OBJ_FROZEN_RAW(socket) || !fptr || fptr->fd < 0))
         GetOpenFile(socket, fptr); /* raises */

@@ -121,6 +121,8 @@ ea_result ea_io_write_disk(struct ea_known *known, const void *buf, size_t len);
 /* Begins known for a BasicSocket; TypeError if it is none, IOError when it is closed. Looks at no
  * buffers. */
 void ea_socket_begin(VALUE socket, struct ea_known *known);
+/* The same for the receiver of a method of BasicSocket, which is one. */
+void ea_socket_begin_self(VALUE socket, struct ea_known *known);
 
 /* How many bytes Ruby has read ahead. After ea_io_begin_read(), as the next three. */
 static inline size_t ea_io_buffered(VALUE io);

@@ -114,7 +114,7 @@ static VALUE socket_read(VALUE module, VALUE socket, VALUE maxlen, VALUE buffer,
             rb_str_modify(buffer);
     }
     struct ea_known known;
-    ea_socket_begin(socket, &known);
+    ea_socket_begin_self(socket, &known);
     char *to = NIL_P(buffer) ? ea_scratch((size_t)len) : RSTRING_PTR(buffer);
     ea_result r = len == 0 ? 0 : (ea_result)ea_io_take_buffered(socket, to, (size_t)len);
     if (r == 0 && len > 0) {
@@ -155,7 +155,7 @@ static inline void convert(VALUE *maxlen, VALUE *flags, VALUE *buffer) {
 /* IOError: the socket is closed, or Ruby has read ahead. */
 static void check_unbuffered(VALUE socket) {
     struct ea_known known;
-    ea_socket_begin(socket, &known);
+    ea_socket_begin_self(socket, &known);
     if (RB_UNLIKELY(ea_io_buffered(socket) > 0))
         rb_raise(rb_eIOError, "recvfrom for buffered IO"); /* says recv_nonblock, too */
 }

@@ -15,7 +15,8 @@ module Eagain
   #   IO::EINPROGRESSWaitWritable, OpenSSL::SSL::SSLErrorWaitReadable and
   #   OpenSSL::SSL::SSLErrorWaitWritable) has an empty backtrace: #backtrace is an empty Array and
   #   #backtrace_locations is +nil+. One that nobody rescues is reported with its message, as ever. It
-  #   is made without +initialize+, and raised without an event for TracePoint. Eagain::Nonblock.backtraces=
+  #   is made without +initialize+, and raised without an event for TracePoint. Its message is made when it
+  #   is asked for: the classes have a +to_s+ and a +backtrace+ of their own. Eagain::Nonblock.backtraces=
   #   brings all of that back, at Ruby's price.
   # * O_NONBLOCK is not switched on. It belongs to all processes that share a pipe, a terminal or an
   #   inherited descriptor, and the others may not expect it. Sockets are asked with MSG_DONTWAIT, the
