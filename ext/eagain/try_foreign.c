@@ -41,12 +41,13 @@ static VALUE ssl_write(VALUE ssl, VALUE string) {
 
 static VALUE ssl_readv(VALUE ssl, VALUE maxlens, VALUE buffers) {
     struct ea_pieces pieces;
-    ea_pieces_init(&pieces, maxlens, Qnil);
+    /* Before anything is read, which would be lost. */
+    ea_pieces_init(&pieces, maxlens, buffers);
     VALUE data = ssl_read(ssl, LONG2NUM(pieces.total), Qnil);
     if (!NIL_P(data) && !RB_TYPE_P(data, T_STRING))
         return data;
-    /* Now, since that was Ruby code. */
-    ea_pieces_init(&pieces, pieces.lengths, buffers);
+    /* Again, since that was Ruby code. */
+    ea_pieces_init(&pieces, pieces.lengths, pieces.buffers);
     if (!NIL_P(data)) {
         VALUE answer = ea_pieces_fill(&pieces, RSTRING_PTR(data), RSTRING_LEN(data));
         RB_GC_GUARD(data);

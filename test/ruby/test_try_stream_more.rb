@@ -428,6 +428,26 @@ class TryForeignTest < EagainTest
     server.close
   end
 
+  # With the methods of eagain/io, too: test_io_methods.rb.
+  def test_buffers_that_ssl_cannot_fill_lose_nothing
+    server, client = tls_pair
+    Eagain.trywrite(client, "hello")
+    server.to_io.wait_readable
+    bad = Object.new
+    def bad.to_str = raise("no string")
+    [[[5], ["".b.freeze], FrozenError], [[2, 3], [+""], ArgumentError], [[2, 3], [+"", bad], RuntimeError],
+     [[2, 3], [+"", 5], TypeError], [[2, 3], :none, TypeError], [[-1], nil, ArgumentError], [[2**40], nil, RangeError]].each do |lengths, buffers, error|
+      assert_raises(error) { Eagain.tryreadv(server, lengths, buffers) }
+    end
+    converted = Object.new
+    converted.instance_variable_set(:@strings, [+"one", +"two"])
+    def converted.to_str = @strings.shift
+    first = +""
+    assert_equal %w[he llo], Eagain.tryreadv(server, [2, 3], [first, converted])
+    assert_equal "he", first
+    assert_equal :wait_readable, Eagain.tryreadv(server, [2, 3], [first, +""])
+  end
+
   private
 
   def tls_pair
