@@ -7,6 +7,7 @@
 static ID names[CALLS], id_open_ssl, id_ssl, id_ssl_socket, id_read_nonblock, id_write_nonblock,
     id_ungetc;
 static VALUE unread_class;
+static VALUE no_exception; /* {exception: false}, frozen */
 
 /* Is it an OpenSSL::SSL::SSLSocket? False as long as the class was not loaded. */
 static bool is_ssl(VALUE object) {
@@ -25,9 +26,7 @@ static bool is_ssl(VALUE object) {
 /* method(arguments..., exception: false) */
 static VALUE call_without_exception(VALUE object, ID method, int argc, VALUE first, VALUE second) {
     VALUE arguments[3] = {first, second};
-    VALUE options = rb_hash_new();
-    rb_hash_aset(options, ID2SYM(rb_intern("exception")), Qfalse);
-    arguments[argc] = options;
+    arguments[argc] = no_exception;
     return rb_funcallv_kw(object, method, argc + 1, arguments, RB_PASS_KEYWORDS);
 }
 
@@ -39,11 +38,18 @@ static VALUE ssl_write(VALUE ssl, VALUE string) {
     return call_without_exception(ssl, id_write_nonblock, 1, rb_obj_as_string(string), Qnil);
 }
 
+/* By the SSLSocket's tryread or trywrite, if it has one: that of lib/eagain/io.rb waits for nothing. */
+static VALUE ssl_own(enum ea_stream_call call, VALUE ssl, VALUE argument) {
+    if (rb_respond_to(ssl, names[call]))
+        return rb_funcallv_public(ssl, names[call], 1, &argument);
+    return call == EA_STREAM_READ ? ssl_read(ssl, argument, Qnil) : ssl_write(ssl, argument);
+}
+
 static VALUE ssl_readv(VALUE ssl, VALUE maxlens, VALUE buffers) {
     struct ea_pieces pieces;
     /* Before anything is read, which would be lost. */
     ea_pieces_init(&pieces, maxlens, buffers);
-    VALUE data = ssl_read(ssl, LONG2NUM(pieces.total), Qnil);
+    VALUE data = ssl_own(EA_STREAM_READ, ssl, LONG2NUM(pieces.total));
     if (!NIL_P(data) && !RB_TYPE_P(data, T_STRING))
         return data;
     /* Again, since that was Ruby code. */
@@ -94,7 +100,7 @@ static VALUE ssl_writev(VALUE ssl, VALUE strings) {
         VALUE string = RARRAY_AREF(list, i);
         rb_str_cat(all, RSTRING_PTR(string), RSTRING_LEN(string));
     }
-    return ssl_write(ssl, all);
+    return ssl_own(EA_STREAM_WRITE, ssl, all);
 }
 
 static VALUE ssl_call(enum ea_stream_call call, VALUE ssl, VALUE first, VALUE second) {
@@ -148,6 +154,10 @@ void ea_init_try_foreign(void) {
     id_read_nonblock = rb_intern("read_nonblock");
     id_write_nonblock = rb_intern("write_nonblock");
     id_ungetc = rb_intern("ungetc");
+    no_exception = rb_hash_new();
+    rb_hash_aset(no_exception, ID2SYM(rb_intern("exception")), Qfalse);
+    rb_obj_freeze(no_exception);
+    rb_gc_register_mark_object(no_exception);
     unread_class = rb_class_new(rb_cString);
     rb_gc_register_mark_object(unread_class);
     rb_define_method(unread_class, "chr", unread_chr, 0);

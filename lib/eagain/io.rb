@@ -4,7 +4,7 @@
 #
 #   IO                       tryread, tryreadv, trypeek, trywrite, trywritev, trysplice; IO.tryopen, File.tryopen
 #   BasicSocket              tryrecv, tryrecvfrom, tryrecvmsg, trysend, trysendmsg, trysendfile, tryaccept, tryconnect
-#   OpenSSL::SSL::SSLSocket  tryread, trypeek, trywrite; tryaccept, tryconnect: the handshake
+#   OpenSSL::SSL::SSLSocket  tryread, tryreadv, trypeek, trywrite, trywritev; tryaccept, tryconnect: the handshake
 #
 # and sockets remember where they lead: remote_address and local_address of a connected socket cost a
 # system call once, and none on a socket from tryaccept (see Eagain.remote_address).
@@ -65,6 +65,12 @@ module Eagain
     end
 
     # call-seq:
+    #   ssl.tryreadv(maxlens, buffers = nil) -> array, nil, :wait_readable or :wait_writable
+    #
+    # As tryread, into several strings: see Eagain.tryreadv.
+    define_method(:tryreadv, IOMethods.instance_method(:tryreadv))
+
+    # call-seq:
     #   ssl.trypeek(maxlen, buffer = nil) -> string, nil, :wait_readable or :wait_writable
     #
     # As tryread, but what it returns is there to be read again, by all methods but sysread (which
@@ -97,6 +103,12 @@ module Eagain
       end
       syswrite_nonblock(string, exception: false)
     end
+
+    # call-seq:
+    #   ssl.trywritev(strings) -> count, :wait_writable or :wait_readable
+    #
+    # As trywrite of all the strings together, which are joined: a TLS record is made of one piece.
+    define_method(:trywritev, IOMethods.instance_method(:trywritev))
 
     # call-seq:
     #   ssl.tryaccept -> ssl, :wait_readable or :wait_writable

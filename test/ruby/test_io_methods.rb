@@ -193,6 +193,43 @@ class IOMethodsTest < EagainTest
     assert_equal :wait_readable, server.tryread(10)
   end
 
+  def test_several_strings_at_once
+    client, server = tls_session
+    assert_equal :wait_readable, server.tryreadv([2, 3])
+    assert_equal 8, client.trywritev(["hello", :w, 12])
+    assert server.to_io.wait_readable(5)
+    assert_equal %w[he llo], server.tryreadv([2, 3])
+    buffers = [+"old", +"older", +"oldest"]
+    assert_same buffers, server.tryreadv([1, 5, 2], buffers)
+    assert_equal ["w", "12", ""], buffers
+    assert_equal :wait_readable, server.tryreadv([1, 5, 2], buffers)
+    assert_equal ["w", "12", ""], buffers
+    deliver("line\nrest", client, server)
+    assert_equal "line\n", server.gets
+    assert_equal "r", server.trypeek(1)
+    assert_equal %w[re st], server.tryreadv([2, 9])
+    client.close
+    server.to_io.wait_readable(1)
+    assert_nil server.tryreadv([1], [buffers[0]])
+    assert_empty buffers[0]
+  end
+
+  def test_buffers_that_cannot_be_filled_lose_nothing
+    client, server = tls_session
+    deliver("hello", client, server)
+    bad = Object.new
+    def bad.to_str = raise("no string")
+    [[[5], ["".b.freeze], FrozenError], [[2, 3], [+""], ArgumentError], [[2, 3], [+"", bad], RuntimeError],
+     [[5], [5], TypeError], [5, nil, TypeError], [[-1], nil, ArgumentError], [[2**40], nil, RangeError]].each do |lengths, buffers, error|
+      assert_raises(error) { server.tryreadv(lengths, buffers) }
+      assert_raises(error) { Eagain.tryreadv(server, lengths, buffers) }
+    end
+    assert_raises(ArgumentError) { server.tryreadv }
+    assert_raises(TypeError) { client.trywritev("x") }
+    assert_raises(ArgumentError) { client.trywritev }
+    assert_equal %w[he llo], Eagain.tryreadv(server, [2, 3])
+  end
+
   def test_strings_are_never_shared
     client, server = tls_session
     strings = Array.new(50) do |i|
@@ -248,6 +285,9 @@ class IOMethodsTest < EagainTest
     assert_equal :wait_readable, server.tryread(100)
     assert_equal 6, client.trywrite("direct")
     assert_equal "buffered direct", server.read(15)
+    client.write("buffered ")
+    assert_equal 6, client.trywritev(%w[dir ect])
+    assert_equal "buffered direct", server.read(15)
     # No room: write keeps what it was given, and trywrite does not wait for it.
     client.write("kept")
     chunk = "x" * 16_384
@@ -256,6 +296,8 @@ class IOMethodsTest < EagainTest
     started = now
     assert_equal :wait_writable, client.trywrite("direct")
     assert_equal :wait_writable, client.trywrite("direct")
+    assert_equal :wait_writable, client.trywritev(%w[dir ect])
+    assert_equal :wait_writable, Eagain.trywritev(client, %w[dir ect])
     assert_operator now - started, :<, 1
   end
 
@@ -306,6 +348,16 @@ class IOMethodsTest < EagainTest
       GC.enable
     end
     assert_operator Array.new(3) { created.call }.min, :<, 10
+  end
+
+  # openssl makes Hashes for its keywords; docs/decisions/try-calls.md says how many.
+  def test_what_a_would_block_allocates
+    session, = tls_session
+    buffer = +""
+    [-> { session.tryread(16) }, -> { session.tryread(16, buffer) }, -> { Eagain.tryread(session, 16, buffer) }].each do |call|
+      assert_equal :wait_readable, call.call
+      assert_operator allocations(&call), :<=, 250
+    end
   end
 
   def test_a_read_inside_a_read
