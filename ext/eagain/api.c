@@ -14,6 +14,14 @@
 
 /* --- Try. */
 
+/* The first part that has a length: one attempt need not do more. NULL: none has. */
+static const struct iovec *first_part(const struct iovec *iov, int iovcnt) {
+    for (int i = 0; i < iovcnt; i++)
+        if (iov[i].iov_len > 0)
+            return &iov[i];
+    return NULL;
+}
+
 static ea_result api_try_readv(VALUE io, const struct iovec *iov, int iovcnt) {
     io = ea_to_io(io);
     struct ea_known known;
@@ -21,12 +29,18 @@ static ea_result api_try_readv(VALUE io, const struct iovec *iov, int iovcnt) {
     if (r != 0)
         return r;
     if (RB_UNLIKELY(ea_io_buffered(io) > 0)) {
+        if (iovcnt < 0 || iovcnt > IOV_MAX) /* as readv(2) */
+            return -EINVAL;
         r = 0;
         for (int i = 0; i < iovcnt; i++)
             r += (ea_result)ea_io_take_buffered(io, iov[i].iov_base, iov[i].iov_len);
         return r;
     }
     r = ea_try_readv(&known.fd, iov, iovcnt);
+    const struct iovec *first;
+    if (r == EA_WAIT_READABLE && RB_UNLIKELY(!ea_known_waits(&known)) &&
+        (first = first_part(iov, iovcnt)))
+        r = ea_io_read_disk(&known, first->iov_base, first->iov_len);
     ea_known_end(&known);
     RB_GC_GUARD(io);
     return r;
@@ -40,7 +54,7 @@ static ea_result api_try_read(VALUE io, void *buf, size_t len) {
         return r;
     if (RB_UNLIKELY(ea_io_buffered(io) > 0))
         return (ea_result)ea_io_take_buffered(io, buf, len);
-    r = ea_try_read(&known.fd, buf, len);
+    r = ea_io_try_read(&known, buf, len);
     ea_known_end(&known);
     RB_GC_GUARD(io);
     return r;
@@ -53,6 +67,10 @@ static ea_result api_try_writev(VALUE io, const struct iovec *iov, int iovcnt) {
     if (r != 0)
         return r;
     r = ea_try_writev(&known.fd, iov, iovcnt);
+    const struct iovec *first;
+    if (r == EA_WAIT_WRITABLE && RB_UNLIKELY(!ea_known_waits(&known)) &&
+        (first = first_part(iov, iovcnt)))
+        r = ea_io_write_disk(&known, first->iov_base, first->iov_len);
     ea_known_end(&known);
     RB_GC_GUARD(io);
     return r;
@@ -64,7 +82,7 @@ static ea_result api_try_write(VALUE io, const void *buf, size_t len) {
     ea_result r = ea_io_begin_write(&io, &known);
     if (r != 0)
         return r;
-    r = ea_try_write(&known.fd, buf, len);
+    r = ea_io_try_write(&known, buf, len);
     ea_known_end(&known);
     RB_GC_GUARD(io);
     return r;
@@ -115,8 +133,6 @@ static ea_result api_try_accept(VALUE server, struct sockaddr *addr, socklen_t *
     ea_socket_begin(server, &known);
     ea_result r = ea_try_accept(&known.fd, addr, addrlen);
     ea_known_end(&known);
-    if (ea_is_count(r))
-        rb_update_max_fd((int)r);
     return r;
 }
 

@@ -49,7 +49,7 @@ VALUE ea_tryconnect(VALUE socket, VALUE address);
 /* The same, but Errno::EISCONN of a socket that is connected. */
 VALUE ea_tryconnect_anew(VALUE socket, VALUE address);
 /* A new IO of a BasicSocket class (or a subclass) for a number that is ours: as klass.for_fd, without a
- * system call. Closes the number if it raises. */
+ * system call. Closes the number if it raises: TypeError for another class, Errno::EBADF. */
 VALUE ea_socket_new(VALUE klass, int number);
 
 /* memory.c: what a socket is and where it leads, kept with the IO object. */

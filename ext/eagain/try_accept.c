@@ -86,7 +86,7 @@ static VALUE new_socket(VALUE pointer) {
 
 #endif
 
-VALUE ea_socket_new(VALUE klass, int number) {
+static VALUE make_socket(VALUE klass, int number) {
     ea_memory_forget(number);
     if (number < EA_FACTS_MAX)
         atomic_store_explicit(&ea_facts[number], (uint8_t)EA_FD_IS_SOCKET, memory_order_relaxed);
@@ -101,6 +101,29 @@ VALUE ea_socket_new(VALUE klass, int number) {
     return socket;
 }
 
+/* A subclass of BasicSocket that has instances? */
+static bool is_socket_class(VALUE klass) {
+    return RB_TYPE_P(klass, T_CLASS) && !RB_FL_TEST(klass, RUBY_FL_SINGLETON) &&
+           class_of(BASIC_SOCKET) && RTEST(rb_class_inherited_p(klass, class_of(BASIC_SOCKET)));
+}
+
+static void check_class(VALUE klass) {
+    if (!is_socket_class(klass))
+        rb_raise(rb_eTypeError, "%+" PRIsVALUE " is not a subclass of BasicSocket", klass);
+    if (!rb_get_alloc_func(klass))
+        rb_raise(rb_eTypeError, "allocator undefined for %" PRIsVALUE, klass);
+}
+
+VALUE ea_socket_new(VALUE klass, int number) {
+    if (number < 0)
+        rb_syserr_fail(EBADF, NULL);
+    if (!is_socket_class(klass) || !rb_get_alloc_func(klass)) {
+        close(number);
+        check_class(klass);
+    }
+    return make_socket(klass, number);
+}
+
 /* --- tryaccept. */
 
 /* What Ruby's own accept makes of it. */
@@ -110,15 +133,6 @@ static VALUE accepted_class(VALUE server) {
     if (is_a(server, UNIX_SERVER))
         return class_of(UNIX_SOCKET);
     return class_of(SOCKET);
-}
-
-/* Before a connection could be lost by it. */
-static void check_class(VALUE klass) {
-    if (!RB_TYPE_P(klass, T_CLASS) || RB_FL_TEST(klass, RUBY_FL_SINGLETON) ||
-        !class_of(BASIC_SOCKET) || !RTEST(rb_class_inherited_p(klass, class_of(BASIC_SOCKET))))
-        rb_raise(rb_eTypeError, "%+" PRIsVALUE " is not a subclass of BasicSocket", klass);
-    if (!rb_get_alloc_func(klass))
-        rb_raise(rb_eTypeError, "allocator undefined for %" PRIsVALUE, klass);
 }
 
 /* poll(2) has nothing to say about a socket that does not listen, accept(2) does. */
@@ -131,7 +145,7 @@ static ea_result accept_unready(VALUE server, struct ea_known *known) {
 
 VALUE ea_tryaccept(VALUE server, VALUE klass, VALUE *address) {
     if (!NIL_P(klass))
-        check_class(klass);
+        check_class(klass); /* before a connection could be lost by it */
     bool collected = false;
     struct sockaddr_storage peer;
     socklen_t length;
@@ -157,7 +171,7 @@ VALUE ea_tryaccept(VALUE server, VALUE klass, VALUE *address) {
         return ea_sym_wait_readable;
     if (!ea_is_count(r))
         rb_syserr_fail(ea_errno(r), "accept(2)");
-    VALUE socket = ea_socket_new(NIL_P(klass) ? accepted_class(server) : klass, (int)r);
+    VALUE socket = make_socket(NIL_P(klass) ? accepted_class(server) : klass, (int)r);
     if (!wanted)
         return socket;
     if (length > sizeof(peer))

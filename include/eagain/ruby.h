@@ -168,7 +168,8 @@ static inline ea_result ea_rb_try_accept(VALUE server, struct sockaddr *addr, so
     return ea_rb_api()->try_accept(server, addr, addrlen);
 }
 
-/* A new IO of klass (a BasicSocket class) that owns the number; closes the number if it raises. */
+/* A new IO of klass that owns the number, which is closed if this raises: TypeError when klass is no class
+ * of sockets, Errno::EBADF when the number is negative. */
 static inline VALUE ea_rb_socket_new(VALUE klass, int number) {
     return ea_rb_api()->socket_new(klass, number);
 }

@@ -183,6 +183,47 @@ class CApiTest < EagainTest
     assert_equal "Is a directory - #{@folder}", assert_raises(Errno::EISDIR) { Sample.read(directory, 1) }.message
   end
 
+  # What is not in memory is no would-block: nothing would ever announce it.
+  def test_a_file_that_has_to_come_from_the_disk
+    path = File.join(Dir.mktmpdir("eagain", Dir.exist?("/var/tmp") ? "/var/tmp" : nil), "file")
+    File.binwrite(path, "x" * 2000)
+    file, = keep(File.open(path))
+    file.fsync
+    evict = -> { file.rewind && file.advise(:dontneed) }
+    evict.call
+    assert_equal "xx", Sample.try_read(file, 2)
+    evict.call
+    assert_includes [%w[xx xxx], ["xx", ""]], Sample.try_readv(file, 2, 3)
+    evict.call
+    assert_equal ["", "xxx"], Sample.try_readv(file, 0, 3)
+    evict.call
+    assert_equal "xx", Sample.read(file, 2)
+  ensure
+    FileUtils.remove_entry(File.dirname(path)) if path
+  end
+
+  def test_as_many_parts_as_readv_takes
+    r, w = pipe
+    w << "12line\n" << "x" * 1200
+    [false, true].each do |ahead| # of the descriptor; of what Ruby has read ahead
+      assert_equal "line\n", r.gets if ahead
+      assert_equal 2, Sample.try_parts(r, 2, false)
+      [1025, 2000, -1].each { |count| assert_raises(Errno::EINVAL) { Sample.try_parts(r, count, false) } }
+      assert_raises(Errno::EINVAL) { Sample.try_parts(w, 1025, true) }
+    end
+    assert_equal 1024, Sample.try_parts(r, 1024, false)
+  end
+
+  def test_a_socket_of_no_such_class_or_number
+    [-1, -2, -(1 << 31)].each { |number| assert_raises(Errno::EBADF) { Sample.socket_new(TCPSocket, number) } }
+    [IO, File, Object, BasicObject, nil, 1, "TCPSocket", Comparable, TCPSocket.singleton_class].each do |klass|
+      r, = keep(*UNIXSocket.pair)
+      number = IO.for_fd(r.fileno, autoclose: false).dup.then { |copy| copy.autoclose = false || copy.fileno }
+      assert_raises(TypeError, klass.inspect) { Sample.socket_new(klass, number) }
+      assert_raises(Errno::EBADF) { IO.for_fd(number) } # closed
+    end
+  end
+
   # --- Wait, and both.
 
   everywhere :waits do

@@ -145,6 +145,21 @@ static VALUE sample_try_accept(VALUE self, VALUE server, VALUE klass) {
     return rb_assoc_new(socket, rb_str_new((const char *)&address, length));
 }
 
+static VALUE sample_socket_new(VALUE self, VALUE klass, VALUE number) {
+    return ea_rb_socket_new(klass, NUM2INT(number));
+}
+
+/* As many parts of one byte each; the answer alone. */
+static VALUE sample_try_parts(VALUE self, VALUE io, VALUE count, VALUE writing) {
+    static char byte[1];
+    struct iovec parts[2000];
+    int n = NUM2INT(count);
+    for (int i = 0; i < n && i < 2000; i++)
+        parts[i] = (struct iovec){byte, 1};
+    ea_result r = RTEST(writing) ? ea_rb_try_writev(io, parts, n) : ea_rb_try_readv(io, parts, n);
+    return ea_rb_answer(io, r);
+}
+
 /* --- Wait. */
 
 static VALUE sample_wait(int argc, VALUE *argv, VALUE self) {
@@ -234,6 +249,8 @@ void Init_sample(void) {
     rb_define_singleton_method(module, "try_sendmsg", sample_try_sendmsg, 3);
     rb_define_singleton_method(module, "try_recvmsg", sample_try_recvmsg, 1);
     rb_define_singleton_method(module, "try_accept", sample_try_accept, 2);
+    rb_define_singleton_method(module, "socket_new", sample_socket_new, 2);
+    rb_define_singleton_method(module, "try_parts", sample_try_parts, 3);
     rb_define_singleton_method(module, "wait", sample_wait, -1);
     rb_define_singleton_method(module, "receive_all", sample_receive_all, -1);
     rb_define_singleton_method(module, "read", sample_read, -1);
