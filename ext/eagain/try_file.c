@@ -394,8 +394,9 @@ static void refuse_bom(VALUE mode) {
  * which would be read first. */
 static VALUE s_tryopen(int argc, VALUE *argv, VALUE self) {
     rb_check_arity(argc, 1, 3);
+    /* In this order, as File.open. */
+    VALUE path = rb_get_path(argv[0]);
     VALUE mode = argc > 1 ? argv[1] : Qnil;
-    mode_t perm = argc > 2 && !NIL_P(argv[2]) ? NUM2MODET(argv[2]) : 0666;
     int oflags = O_RDONLY;
     if (!NIL_P(mode)) {
         VALUE flags = rb_check_to_int(mode);
@@ -403,7 +404,7 @@ static VALUE s_tryopen(int argc, VALUE *argv, VALUE self) {
             refuse_bom(mode);
         oflags = NIL_P(flags) ? rb_io_modestr_oflags(StringValueCStr(mode)) : NUM2INT(flags);
     }
-    VALUE path = rb_get_path(argv[0]);
+    mode_t perm = argc > 2 && !NIL_P(argv[2]) ? NUM2MODET(argv[2]) : 0666;
     VALUE native = rb_str_encode_ospath(path);
 
     int number = open_now(RSTRING_PTR(native), oflags, perm);

@@ -573,6 +573,60 @@ class TryFileTest < EagainTest
     assert_equal 5, Eagain.trysendfile(a, f, 5, 0)
   end
 
+  MODES = ["r", "w", "a", "r+", "w+", "a+", "rb", "wb", "rt", "r:UTF-8", "r:UTF-16LE:UTF-8", "wx", "rx", "z", "", "r\0",
+           "rbt", nil, 0, File::WRONLY | File::CREAT, File::RDWR | File::APPEND, File::CREAT | File::EXCL, File::WRONLY | File::TRUNC,
+           2**40, 1.5, :r, [], true].freeze
+  PERMS = [0o600, 0o444, 0, 0o4755, nil, -1, 2**40, 2.5, "0", :x, []].freeze
+  NAMES = ["file", "new", "folder", "nowhere/file", "link", "loop", "na\0me", "", "x" * 300].freeze
+
+  # The same of the same folder, of File.open and of us: what is open, what is in it, and the error.
+  def test_tryopen_of_random_arguments
+    random = Random.new(seed)
+    convertible = Struct.new(:name) { def to_path = name }
+    400.times do
+      mode, perm = [MODES, PERMS].map { |list| list.sample(random: random) }
+      name = NAMES.sample(random: random)
+      kind = random.rand(12)
+      arguments = [mode, perm].first(random.rand(3))
+      expected, actual = [File.method(:open), Eagain.method(:tryopen)].map do |open|
+        in_a_new_folder do |folder|
+          full = name.empty? ? "" : "#{folder}/#{name}"
+          given = { 0 => nil, 1 => [], 2 => :file, 3 => full.encode("UTF-16LE"), 4 => convertible.new(full) }.fetch(kind, full)
+          what_came_of(folder) { open.call(given, *arguments) }
+        end
+      end
+      assert expected == actual, "#{name.inspect[0, 20]} as #{kind}, #{arguments.inspect}\nFile.open: #{expected}\ntryopen: #{actual}"
+    end
+  end
+
+  def in_a_new_folder
+    Dir.mktmpdir do |folder|
+      File.write(File.join(folder, "file"), "content")
+      Dir.mkdir(File.join(folder, "folder"))
+      File.symlink("file", File.join(folder, "link"))
+      File.symlink("loop", File.join(folder, "loop"))
+      yield folder
+    end
+  end
+
+  def what_came_of(folder)
+    opened = yield
+    encodings = [opened.external_encoding, opened.internal_encoding, opened.binmode?, opened.close_on_exec?]
+    used = [-> { opened.read }, -> { opened.write("more") }, -> { opened.pos }].map { |use| result_in(folder, &use) }
+    opened.close
+    [opened.class, opened.path.delete_prefix(folder), encodings, used] + Dir.children(folder).sort.map do |name|
+      [name, File.lstat(File.join(folder, name)).mode, result_in(folder) { File.binread(File.join(folder, name)) }]
+    end
+  rescue StandardError => e
+    [e.class, e.message.gsub(folder, "")]
+  end
+
+  def result_in(folder)
+    yield
+  rescue StandardError => e
+    [e.class, e.message.gsub(folder, "")]
+  end
+
   def test_gc_stress
     File.binwrite(path, "x" * 100)
     assert_child("100 100 x\n", <<~RUBY, timeout: 120)
