@@ -131,7 +131,7 @@ static ea_result api_try_sendmsg(VALUE socket, const struct msghdr *msg, int fla
 static ea_result api_try_accept(VALUE server, struct sockaddr *addr, socklen_t *addrlen) {
     struct ea_known known;
     ea_socket_begin(server, &known);
-    ea_result r = ea_try_accept(&known.fd, addr, addrlen);
+    ea_result r = ea_accept(server, &known, addr, addrlen, SOCK_CLOEXEC | SOCK_NONBLOCK);
     ea_known_end(&known);
     return r;
 }

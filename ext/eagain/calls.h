@@ -1,5 +1,5 @@
 /* The try calls, for the files that build on them (nonblock.c, kgio.c, api.c). Each is one attempt; it
- * never waits and never lets go of the GVL. Arguments are as the Ruby method of that name takes them
+ * never waits and never lets go of the GVL (accept does, see ea_accept()). Arguments are as the Ruby method of that name takes them
  * (nil: not given). The answers, too: what was read, a count, a new object; nil at the end of file;
  * :wait_readable or :wait_writable; any other error raises its Errno. */
 #ifndef EA_RB_CALLS_H
@@ -45,6 +45,11 @@ VALUE ea_trysendmsg(VALUE socket, VALUE message, VALUE flags, VALUE dest, VALUE 
 /* try_accept.c. klass nil: as the server's class has it. *address (may be NULL) becomes the peer's
  * sockaddr, a frozen binary String. */
 VALUE ea_tryaccept(VALUE server, VALUE klass, VALUE *address);
+/* What it does on a BasicSocket for which known has begun, with flags as ea_try_accept_as(). Of a
+ * listener that may block it lets go of the GVL, and raises what is raised into the thread; known has
+ * begun anew then. */
+ea_result ea_accept(VALUE server, struct ea_known *known, struct sockaddr *addr, socklen_t *addrlen,
+                    int flags);
 VALUE ea_tryconnect(VALUE socket, VALUE address);
 /* The same, but Errno::EISCONN of a socket that is connected. */
 VALUE ea_tryconnect_anew(VALUE socket, VALUE address);

@@ -43,6 +43,7 @@ have_header("ruby/io/buffer.h")
 }.each do |header, functions|
   functions.each { |function| have_func(function, header) } if have_header(header)
 end
+have_func("rb_thread_io_blocking_region") # exported, without a header
 have_struct_member("rb_io_t", "fd", "ruby/io.h") # hidden one day
 # What this system can do. cmake/Features.cmake asks the same questions under the same names.
 {

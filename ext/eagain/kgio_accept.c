@@ -24,7 +24,7 @@ static ea_result try_accept(VALUE self, struct ea_known *known, struct sockaddr_
                             socklen_t *length, int flags) {
     *length = sizeof(*addr);
     ea_kgio_begin(self, known);
-    ea_result r = ea_try_accept_as(&known->fd, (struct sockaddr *)addr, length, flags);
+    ea_result r = ea_accept(self, known, (struct sockaddr *)addr, length, flags);
     ea_known_end(known);
     return r;
 }
@@ -77,7 +77,8 @@ static VALUE do_accept(VALUE self, int argc, const VALUE *argv, bool tcp, bool w
  *
  * Does not block, and does not change the server's mode. (Where a server in blocking mode is shared
  * with other threads or processes, the connection that is there may be gone when it is taken, and
- * then this waits for the next one. Ruby's own servers are in non-blocking mode.) A connection that
+ * then this thread waits for the next one: see Eagain.tryaccept. Ruby's own servers are in non-blocking
+ * mode.) A connection that
  * failed before it was accepted is passed over. Raises Errno::EMFILE and the like, after a garbage
  * collection did not help, and IOError when the server is closed.
  */

@@ -18,8 +18,16 @@
  *
  * An address is remembered when it is final: of a connected stream or SOCK_SEQPACKET socket.
  * Datagram sockets are connected again at will, through a copy with another number too: they are
- * always asked. The blocking mode can be changed by anybody: it is remembered for one attempt to
- * connect.
+ * always asked.
+ *
+ * The blocking mode belongs to the open file description, and so to all copies of a descriptor: it is
+ * remembered for one attempt to connect, and of listeners until any IO of this process changes the
+ * mode of anything (IO#nonblock=, IO#nonblock, F_SETFL, FIONBIO; all modes have one age). What is not
+ * seen is a change by C code or by another process that shares the listener. If that makes it
+ * non-blocking, accept(2) takes a system call more than it must. If that makes a listener blocking
+ * that was not, tryaccept waits in it for the next connection, with the GVL: whoever has such company
+ * says nonblock= once more, or makes new objects. Ruby itself takes O_NONBLOCK from the standard
+ * streams, in each child that it starts, so that of these no mode is remembered.
  *
  * All with the GVL; the ages are atomic for the sake of Ractors. */
 #include "memory.h"
@@ -29,6 +37,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 enum {
@@ -38,13 +47,17 @@ enum {
     EA_NONBLOCKS = 1 << 3,
     EA_BLOCKS = 1 << 4,
     EA_LISTENS = 1 << 5,
+    EA_MODE_HIDDEN = 1 << 6, /* it was asked for and cannot be had */
 };
+
+#define EA_MODE_BITS ((uint32_t)(EA_NONBLOCKS | EA_BLOCKS | EA_MODE_HIDDEN))
 
 struct memory {
     int32_t number;
     uint32_t age;   /* of the number, when this was learnt */
     uint32_t known; /* which of the following mean something, and EA_BLOCKS... */
     int32_t family, type, protocol;
+    uint32_t modes;       /* the age of the modes when this one was learnt */
     uint16_t peer, local; /* the lengths of the addresses that follow, 0: not known */
 };
 
@@ -58,7 +71,8 @@ struct draft {
 #define GENERATION (IN_FLUX + 1)
 
 static _Atomic uint32_t ages[EA_FACTS_MAX];
-static atomic_bool trusted; /* the guards are up */
+static _Atomic uint32_t modes; /* the age of all blocking modes */
+static atomic_bool trusted;    /* the guards are up */
 
 static ID id_memory;
 static VALUE addrinfo; /* the class, once it was needed; Qfalse until then */
@@ -105,6 +119,11 @@ static bool settled_age(int number, uint32_t *age) {
         return false;
     *age = atomic_load_explicit(&ages[number], memory_order_relaxed);
     return !(*age & IN_FLUX);
+}
+
+uint32_t ea_memory_age(int number) {
+    uint32_t age;
+    return settled_age(number, &age) ? age + 1 : 0;
 }
 
 /* What is remembered, as a String; Qnil if nothing is, or it speaks of something else. */
@@ -244,11 +263,30 @@ static enum ea_mode ask_mode(int number) {
                                                                    : EA_MODE_BLOCKING;
 }
 
+/* The bits of the mode that is remembered; 0: none. */
+static uint32_t recall_mode(VALUE socket, int number) {
+    struct memory facts;
+    if (!recall_facts(socket, number, &facts) || !(facts.known & EA_MODE_BITS))
+        return 0;
+    uint32_t age = atomic_load_explicit(&modes, memory_order_relaxed);
+    return facts.modes == age && !(age & IN_FLUX) ? facts.known & EA_MODE_BITS : 0;
+}
+
+/* Remembers it as of an age of the modes; bits 0: none. */
+static void remember_mode(VALUE socket, int number, uint32_t bits, uint32_t age) {
+    struct draft draft;
+    if (!ea_memory_trusted() || !begin(&draft, socket, number))
+        return;
+    draft.facts.known = (draft.facts.known & ~EA_MODE_BITS) | bits;
+    draft.facts.modes = age;
+    end(&draft, socket);
+}
+
 enum ea_mode ea_socket_mode(VALUE socket) {
     int number = number_of(socket);
-    struct memory facts;
-    if (recall_facts(socket, number, &facts) && (facts.known & (EA_BLOCKS | EA_NONBLOCKS)))
-        return facts.known & EA_BLOCKS ? EA_MODE_BLOCKING : EA_MODE_NONBLOCKING;
+    uint32_t known = recall_mode(socket, number);
+    if (known & (EA_BLOCKS | EA_NONBLOCKS))
+        return known & EA_BLOCKS ? EA_MODE_BLOCKING : EA_MODE_NONBLOCKING;
     return ask_mode(number);
 }
 
@@ -259,18 +297,35 @@ void ea_socket_remember_mode(VALUE socket, enum ea_mode mode) {
         bit = EA_BLOCKS;
     else if (mode == EA_MODE_NONBLOCKING)
         bit = EA_NONBLOCKS;
-    struct memory facts;
-    uint32_t before = recall_facts(socket, number, &facts) ? facts.known : 0;
-    struct draft draft;
-    if (!ea_memory_trusted() || (before & (EA_BLOCKS | EA_NONBLOCKS)) == bit ||
-        !begin(&draft, socket, number))
-        return;
-    draft.facts.known = (before & ~(uint32_t)(EA_BLOCKS | EA_NONBLOCKS)) | bit;
-    end(&draft, socket);
+    if (recall_mode(socket, number) != bit)
+        remember_mode(socket, number, bit, atomic_load_explicit(&modes, memory_order_relaxed));
 }
 
-bool ea_socket_listens(VALUE socket) {
-    int number = number_of(socket);
+bool ea_listener_nonblocks(VALUE server, int number) {
+    if (!ea_memory_trusted() || number <= STDERR_FILENO)
+        return false;
+    uint32_t known = recall_mode(server, number);
+    if (RB_LIKELY(known))
+        return known & EA_NONBLOCKS;
+    uint32_t age = atomic_load_explicit(&modes, memory_order_relaxed);
+    if (age & IN_FLUX || RB_OBJ_FROZEN(server))
+        return false;
+    errno = 0;
+    switch (ask_mode(number)) {
+    case EA_MODE_NONBLOCKING:
+        known = EA_NONBLOCKS;
+        break;
+    case EA_MODE_BLOCKING:
+        known = EA_BLOCKS;
+        break;
+    default: /* without a descriptor for it, ask again */
+        known = errno == EMFILE || errno == ENFILE || errno == ENOMEM ? 0 : EA_MODE_HIDDEN;
+    }
+    remember_mode(server, number, known, age);
+    return known & EA_NONBLOCKS;
+}
+
+bool ea_socket_listens(VALUE socket, int number) {
     struct memory facts;
     if (recall_facts(socket, number, &facts) && (facts.known & EA_LISTENS))
         return true;
@@ -292,9 +347,10 @@ static bool connects_for_good(int type) {
     return type == SOCK_STREAM || type == SOCK_SEQPACKET;
 }
 
-void ea_socket_remember_accepted(VALUE socket, VALUE server, int listener,
+void ea_socket_remember_accepted(VALUE socket, VALUE server, int listener, uint32_t age,
                                  const struct sockaddr *peer, socklen_t length) {
-    if (!ea_memory_trusted() || bare_number(server) != listener)
+    if (!ea_memory_trusted() || bare_number(server) != listener || !age ||
+        ea_memory_age(listener) != age)
         return;
     int family = fact_of(server, listener, EA_FAMILY);
     int type = fact_of(server, listener, EA_TYPE);
@@ -473,6 +529,31 @@ static VALUE guarded(int argc, VALUE *argv, VALUE self) {
     return rb_ensure(run_guarded, (VALUE)&g, end_guarded, (VALUE)&g);
 }
 
+static VALUE end_guarded_mode(VALUE unused) {
+    (void)unused;
+    atomic_fetch_add_explicit(&modes, GENERATION - 1, memory_order_relaxed);
+    return Qnil;
+}
+
+/* Ages all modes. */
+static VALUE guarded_mode(int argc, VALUE *argv, VALUE self) {
+    struct guarded g = {self, argc, argv, -1};
+    atomic_fetch_add_explicit(&modes, 1, memory_order_relaxed);
+    return rb_ensure(run_guarded, (VALUE)&g, end_guarded_mode, Qnil);
+}
+
+static VALUE guarded_fcntl(int argc, VALUE *argv, VALUE self) {
+    if (argc > 0 && FIXNUM_P(argv[0]) && FIX2LONG(argv[0]) != F_SETFL)
+        return rb_call_super(argc, argv);
+    return guarded_mode(argc, argv, self);
+}
+
+static VALUE guarded_ioctl(int argc, VALUE *argv, VALUE self) {
+    if (argc > 0 && FIXNUM_P(argv[0]) && FIX2LONG(argv[0]) != FIONBIO)
+        return rb_call_super(argc, argv);
+    return guarded_mode(argc, argv, self);
+}
+
 /* The guards are up: from here on it is safe to remember. */
 static VALUE trust(VALUE self) {
     (void)self;
@@ -493,6 +574,10 @@ void ea_init_memory(VALUE module) {
     VALUE guard = rb_define_module_under(memory, "IOGuard");
     rb_define_method(guard, "reopen", guarded, -1);
     rb_define_method(guard, "close", guarded, -1);
+    rb_define_method(guard, "nonblock", guarded_mode, -1);
+    rb_define_method(guard, "nonblock=", guarded_mode, -1);
+    rb_define_method(guard, "fcntl", guarded_fcntl, -1);
+    rb_define_method(guard, "ioctl", guarded_ioctl, -1);
     VALUE halves = rb_define_module_under(memory, "HalfGuard"); /* of IO, and of BasicSocket */
     rb_define_method(halves, "close_read", guarded, -1);
     rb_define_method(halves, "close_write", guarded, -1);

@@ -16,14 +16,21 @@ void ea_socket_remember_mode(VALUE socket, enum ea_mode mode);
 
 /* Is it a listener? Remembered even where no guard stands: all that a wrong answer can do is to let
  * tryaccept say "would block" where accept(2) says EINVAL. */
-bool ea_socket_listens(VALUE socket);
+bool ea_socket_listens(VALUE socket, int number);
+
+/* May accept(2) be called on this listener without asking poll(2) first? Only if it is known to be
+ * non-blocking: remembered, where the guards stand. Does not raise. */
+bool ea_listener_nonblocks(VALUE server, int number);
+
+/* The age of a number (memory.c), to see whether it still is what it was; 0: one cannot tell. */
+uint32_t ea_memory_age(int number);
 
 /* Is anything to be remembered? False until require "eagain/io" has put up the guards. */
 bool ea_memory_trusted(void);
 
-/* The socket was accepted just now, from the server when that was the descriptor `listener` (other
- * threads may have run since), and from this peer. Does not raise because of the server. */
-void ea_socket_remember_accepted(VALUE socket, VALUE server, int listener,
+/* The socket was accepted just now, from the server when that was the descriptor `listener` of this
+ * age (other threads may have run since), and from this peer. Does not raise because of the server. */
+void ea_socket_remember_accepted(VALUE socket, VALUE server, int listener, uint32_t age,
                                  const struct sockaddr *peer, socklen_t length);
 
 /* The number holds something new, or its addresses have changed: whoever remembers something of it

@@ -1,8 +1,10 @@
 /* tryaccept, tryconnect, and new socket objects.
  *
  * accept(2) and connect(2) have no flag that makes one call non-blocking, and whether the socket is
- * cannot be trusted for long, since others may share it. A listener is asked with poll(2) first,
- * each time (try.h says what remains). A socket that connects is looked at once per attempt; one
+ * cannot be trusted for long, since others may share it. A listener that is not known to be
+ * non-blocking (memory.c) is asked with poll(2) first, each time; and since another process may take
+ * the connection that was there, accept(2) then runs without the GVL, so that it can wait for the next
+ * one without stopping other threads, and be interrupted. A socket that connects is looked at once per attempt; one
  * that blocks is connected by a sendto(2) of nothing with MSG_FASTOPEN | MSG_DONTWAIT, where it is
  * TCP. No other kind has such a way: see Eagain.tryconnect.
  *
@@ -135,12 +137,93 @@ static VALUE accepted_class(VALUE server) {
     return class_of(SOCKET);
 }
 
-/* poll(2) has nothing to say about a socket that does not listen, accept(2) does. */
-static ea_result accept_unready(VALUE server, struct ea_known *known) {
-    if (ea_socket_listens(server))
-        return EA_WAIT_READABLE;
-    known->fd.known |= EA_FD_NONBLOCKING; /* it fails at once, in either mode */
-    return ea_try_accept(&known->fd, NULL, NULL);
+struct accepting {
+    struct ea_fd fd;
+    struct sockaddr *addr;
+    socklen_t *addrlen;
+    int flags;
+    ea_result result;
+};
+
+static VALUE accept_without_gvl(void *pointer) {
+    struct accepting *a = pointer;
+    a->result = ea_accept_ready(&a->fd, a->addr, a->addrlen, a->flags);
+    errno = 0; /* Ruby has a view of some */
+    return Qnil;
+}
+
+/* Interrupts are looked at before and after: it may raise, and run the program's code. */
+static VALUE accept_interruptibly(VALUE pointer) {
+    struct accepting *a = (void *)pointer;
+#ifdef HAVE_RB_THREAD_IO_BLOCKING_REGION
+    /* Which IO#close in another thread interrupts. */
+    VALUE rb_thread_io_blocking_region(rb_blocking_function_t *, void *, int);
+    return rb_thread_io_blocking_region(accept_without_gvl, a, a->fd.fd);
+#else
+    rb_nogvl((void *(*)(void *))accept_without_gvl, a, RUBY_UBF_IO, NULL, 0);
+    return Qnil;
+#endif
+}
+
+/* poll(2) has said that there is a connection. Another process may have taken it since: without the
+ * GVL, then. No fiber is switched. A connection that was accepted when an exception came is closed. */
+static ea_result accept_ready(const struct ea_known *known, struct sockaddr *addr,
+                              socklen_t *addrlen, int flags) {
+    struct accepting a = {known->fd, addr, addrlen, flags, -EINTR};
+    int state;
+    rb_protect(accept_interruptibly, (VALUE)&a, &state);
+    if (RB_UNLIKELY(state)) {
+        if (ea_is_count(a.result))
+            close((int)a.result);
+        rb_jump_tag(state);
+    }
+    return a.result;
+}
+
+static ea_result accept_at_once(struct ea_known *known, struct sockaddr *addr, socklen_t *addrlen,
+                                int flags) {
+    known->fd.known |= EA_FD_NONBLOCKING;
+    ea_result r = ea_try_accept_as(&known->fd, addr, addrlen, flags);
+    known->fd.known &= ~(uint32_t)EA_FD_NONBLOCKING;
+    return r;
+}
+
+/* How often poll(2) is asked again after a connection that was not to be had: it failed, or a signal
+ * came where another process had taken it. */
+#define ACCEPT_TRIES 16
+
+ea_result ea_accept(VALUE server, struct ea_known *known, struct sockaddr *addr, socklen_t *addrlen,
+                    int flags) {
+    if (RB_LIKELY(ea_listener_nonblocks(server, known->fd.fd))) {
+        ea_result r = accept_at_once(known, addr, addrlen, flags);
+        /* At the limit accept(2) says so even where there is no connection. */
+        if (RB_UNLIKELY(r == -EMFILE || r == -ENFILE) &&
+            ea_try_poll(known->fd.fd, EA_READABLE) == 0)
+            return EA_WAIT_READABLE;
+        return r;
+    }
+    if (RB_UNLIKELY(flags & ~(SOCK_CLOEXEC | SOCK_NONBLOCK)))
+        return -EINVAL;
+    socklen_t room = addrlen ? *addrlen : 0;
+    for (int tries = 0; tries < ACCEPT_TRIES; tries++) {
+        ea_result r = ea_try_poll(known->fd.fd, EA_READABLE);
+        if (r < 0)
+            return r;
+        if (r == 0) {
+            /* poll(2) has nothing to say about a socket that does not listen; accept(2) does, and
+             * fails at once in either mode. */
+            return ea_socket_listens(server, known->fd.fd)
+                       ? EA_WAIT_READABLE
+                       : accept_at_once(known, NULL, NULL, flags);
+        }
+        if (addrlen)
+            *addrlen = room;
+        r = accept_ready(known, addr, addrlen, flags);
+        if (r != -EINTR && r != EA_WAIT_READABLE)
+            return r;
+        ea_socket_begin(server, known); /* it may be closed, or another one */
+    }
+    return EA_WAIT_READABLE;
 }
 
 VALUE ea_tryaccept(VALUE server, VALUE klass, VALUE *address) {
@@ -152,13 +235,14 @@ VALUE ea_tryaccept(VALUE server, VALUE klass, VALUE *address) {
     struct sockaddr *wanted;
     struct ea_known known;
     ea_result r;
+    uint32_t age;
     for (;;) {
         ea_socket_known(server, &known);
+        age = ea_memory_age(known.fd.fd);
         length = sizeof(peer);
         wanted = address || ea_memory_trusted() ? (struct sockaddr *)&peer : NULL;
-        r = ea_try_accept(&known.fd, wanted, wanted ? &length : NULL);
-        if (r == EA_WAIT_READABLE)
-            r = accept_unready(server, &known);
+        r = ea_accept(server, &known, wanted, wanted ? &length : NULL,
+                      SOCK_CLOEXEC | SOCK_NONBLOCK);
         ea_known_end(&known);
         if (RB_LIKELY(r != -EMFILE && r != -ENFILE && r != -ENOMEM) || collected)
             break;
@@ -177,7 +261,7 @@ VALUE ea_tryaccept(VALUE server, VALUE klass, VALUE *address) {
     if (length > sizeof(peer))
         length = sizeof(peer);
     if (ea_memory_trusted())
-        ea_socket_remember_accepted(socket, server, known.fd.fd, wanted, length);
+        ea_socket_remember_accepted(socket, server, known.fd.fd, age, wanted, length);
     if (address)
         *address = rb_str_freeze(rb_str_new((const char *)wanted, (long)length));
     return socket;
@@ -287,9 +371,18 @@ static VALUE class_option(VALUE options) {
  * call-seq:
  *   Eagain.tryaccept(server, class: nil) -> socket or :wait_readable
  *
- * Accepts one connection, if there is one: two system calls, or one when there is none. Never
- * waits, whatever the mode of the listener, and does not change it; but see ea_try_accept in
- * <eagain/try.h> for listeners in blocking mode that other processes accept from.
+ * Accepts one connection, if there is one: two system calls, or one when there is none. After
+ * <tt>require "eagain/io"</tt> one in both cases, of a listener that is non-blocking, as those are
+ * that Ruby makes: its mode is asked for once, and again after IO#nonblock= and the like.
+ *
+ * Does not wait, and does not change the listener's mode, but for one case: the listener is in blocking
+ * mode (it was inherited, say), and another process or thread takes the connection just after the
+ * system has said that there is one. Then this thread waits for the next connection, with all of its
+ * fibers. Other threads run meanwhile, and signals, Thread#raise, Thread#kill and the server's close in
+ * another thread end it; a connection that was accepted in that very moment is closed. When several
+ * processes share a listener, make it non-blocking: <tt>server.nonblock = true</tt>. After
+ * <tt>require "eagain/io"</tt> a process that makes a non-blocking listener blocking behind the back of
+ * this one stops it, with all threads, until the next connection.
  *
  * The new socket is non-blocking and closed on exec. It is what Ruby's own +accept+ of the server
  * gives: a TCPSocket of a TCPServer, a UNIXSocket of a UNIXServer, else a Socket (without the

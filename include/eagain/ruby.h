@@ -163,7 +163,8 @@ static inline ea_result ea_rb_try_sendmsg(VALUE socket, const struct msghdr *msg
 }
 
 /* Accepts a connection: its number, which is the caller's to close, non-blocking and close-on-exec.
- * addr and addrlen as of accept(2), or NULL. */
+ * addr and addrlen as of accept(2), or NULL. Lets go of the GVL, and may raise what is raised into the
+ * thread, where the listener may block: see Eagain.tryaccept. */
 static inline ea_result ea_rb_try_accept(VALUE server, struct sockaddr *addr, socklen_t *addrlen) {
     return ea_rb_api()->try_accept(server, addr, addrlen);
 }

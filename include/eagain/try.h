@@ -59,6 +59,12 @@ EA_API ea_result ea_try_accept(struct ea_fd *fd, struct sockaddr *addr, socklen_
 EA_API ea_result ea_try_accept_as(struct ea_fd *fd, struct sockaddr *addr, socklen_t *addrlen,
                                   int flags);
 
+/* The second half of that alone, for who has asked poll(2) and can bear to wait where the connection
+ * may be gone again: accept4(2), once, which blocks as the listener does. EA_WAIT_READABLE when there
+ * is none, or it failed: ask poll(2) again. -EINTR when a signal came, unlike all else here. */
+EA_API ea_result ea_accept_ready(struct ea_fd *fd, struct sockaddr *addr, socklen_t *addrlen,
+                                 int flags);
+
 /* connect(2) on a socket with O_NONBLOCK (ours: EA_FD_NONBLOCKING, or the caller's word). 0 when
  * connected; EA_WAIT_WRITABLE while in progress: wait, then ea_try_connected(). -EBUSY when the
  * backlog of a UNIX socket is full (EAGAIN of connect(2)): no event tells of room, so pause and

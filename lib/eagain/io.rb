@@ -10,12 +10,14 @@
 # system call once, and none on a socket from tryaccept (see Eagain.remote_address).
 #
 # For that, reopen, close, close_read and close_write of IO and BasicSocket, connect and connect_nonblock
-# of Socket are prepended to: they tell the memory that a descriptor is about to become another one. What C code closes or exchanges with
-# close(2) or dup2(2), behind the back of an open IO, is not seen: its remote_address stays that of the
-# earlier socket.
+# of Socket are prepended to: they tell the memory that a descriptor is about to become another one. So are
+# IO#nonblock=, IO#nonblock, IO#fcntl and IO#ioctl, which may change the mode that is known of a listener
+# (see Eagain.tryaccept). What C code closes or exchanges with close(2) or dup2(2), behind the back of an
+# open IO, is not seen: its remote_address stays that of the earlier socket.
 #
 # It loads "socket" and, where it is installed, "openssl": whoever loads it later finds the methods there.
 require "socket"
+require "io/nonblock"
 require_relative "../eagain"
 
 module Eagain

@@ -8,7 +8,8 @@
  * thread or process accepts from the same listener between the two, and then until the next
  * connection. No way around it leaves the listener as it is: O_NONBLOCK and SO_RCVTIMEO are shared
  * by all who hold the socket, a socket cannot be opened again through /proc, and a timer signal
- * would be the process's. Servers that share a listener should make it non-blocking. */
+ * would be the process's. Servers that share a listener should make it non-blocking, or have a thread
+ * for ea_accept_ready() that may wait. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -266,6 +267,17 @@ static ea_result unready(struct ea_fd *fd) {
     return EA_WAIT_READABLE;
 }
 
+/* What accept(2) gave, and what it told of the descriptor. */
+static ea_result accepted(struct ea_fd *fd, int new) {
+    if (EA_LIKELY(new >= 0)) {
+        learn_socket(fd);
+        return new;
+    }
+    if (errno == ENOTSOCK)
+        learn_not_socket(fd);
+    return outcome(-1, EA_WAIT_READABLE);
+}
+
 ea_result ea_try_accept_as(struct ea_fd *fd, struct sockaddr *addr, socklen_t *addrlen, int flags) {
     if (EA_UNLIKELY(flags & ~(SOCK_CLOEXEC | SOCK_NONBLOCK)))
         return -EINVAL;
@@ -285,16 +297,17 @@ ea_result ea_try_accept_as(struct ea_fd *fd, struct sockaddr *addr, socklen_t *a
         if (addrlen)
             *addrlen = room;
         int new = accept_as(fd->fd, addr, addrlen, flags);
-        if (EA_LIKELY(new >= 0)) {
-            learn_socket(fd);
-            return new;
-        }
-        if (errno == EINTR || (connection_failed() && ++tries < ACCEPT_TRIES))
+        if (new < 0 && (errno == EINTR || (connection_failed() && ++tries < ACCEPT_TRIES)))
             continue;
-        if (errno == ENOTSOCK)
-            learn_not_socket(fd);
-        return outcome(-1, EA_WAIT_READABLE);
+        return accepted(fd, new);
     }
+}
+
+ea_result ea_accept_ready(struct ea_fd *fd, struct sockaddr *addr, socklen_t *addrlen, int flags) {
+    if (EA_UNLIKELY(flags & ~(SOCK_CLOEXEC | SOCK_NONBLOCK)))
+        return -EINVAL;
+    int new = accept_as(fd->fd, addr, addrlen, flags);
+    return new < 0 && connection_failed() ? EA_WAIT_READABLE : accepted(fd, new);
 }
 
 ea_result ea_try_accept(struct ea_fd *fd, struct sockaddr *addr, socklen_t *addrlen) {

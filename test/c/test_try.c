@@ -826,6 +826,40 @@ static void accept_as_asked(void **state) {
     close(l.fd);
 }
 
+static void on_alarm(int number) {
+    (void)number;
+}
+
+/* The call that may wait: it accepts, says "none" of a listener that is non-blocking, and is
+ * interrupted where the listener blocks. The timer goes on, for a signal that came too early. */
+static void accept_what_is_ready(void **state) {
+    (void)state;
+    struct sockaddr_in addr;
+    struct ea_fd l = entry(listener(&addr, 1));
+    assert_int_equal(ea_accept_ready(&l, NULL, NULL, 0), EA_WAIT_READABLE);
+    assert_int_equal(ea_accept_ready(&l, NULL, NULL, 1), -EINVAL);
+    close(l.fd);
+    l = entry(listener(&addr, 0));
+    int client = test_ok(socket(AF_INET, SOCK_STREAM, 0));
+    test_ok(connect(client, (struct sockaddr *)&addr, sizeof(addr)));
+    int server = test_ok((int)ea_accept_ready(&l, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    assert_true(test_is_nonblocking(server));
+    struct sigaction action = {.sa_handler = on_alarm}, before;
+    test_ok(sigaction(SIGALRM, &action, &before));
+    const struct itimerval soon = {{0, 10000}, {0, 10000}}, never = {{0, 0}, {0, 0}};
+    test_ok(setitimer(ITIMER_REAL, &soon, NULL));
+    assert_int_equal(ea_accept_ready(&l, NULL, NULL, 0), -EINTR);
+    test_ok(setitimer(ITIMER_REAL, &never, NULL));
+    test_ok(sigaction(SIGALRM, &before, NULL));
+    close(server);
+    close(client);
+    close(l.fd);
+    int plain = test_ok(open("/dev/null", O_RDONLY));
+    struct ea_fd p = entry(plain);
+    assert_int_equal(ea_accept_ready(&p, NULL, NULL, 0), -ENOTSOCK);
+    close(plain);
+}
+
 static void accept_without_descriptors(void **state) {
     (void)state;
     if (test_under_valgrind())
@@ -1079,6 +1113,7 @@ int main(void) {
         GUARDED(facts_are_kept),
         GUARDED(accepts),
         GUARDED(accept_as_asked),
+        GUARDED(accept_what_is_ready),
         GUARDED(accept_without_descriptors),
         GUARDED(accept_after_reset),
         GUARDED(connects),

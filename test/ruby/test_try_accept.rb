@@ -251,6 +251,83 @@ class TryAcceptTest < EagainTest
     assert_equal({ "poll" => 20 }, trace.work)
   end
 
+  def test_one_system_call_where_the_mode_is_remembered
+    trace = strace(<<~'RUBY')
+      GC.disable # which closes what is forgotten
+      require "eagain/io"
+      servers = [TCPServer.new("127.0.0.1", 0), UNIXServer.new("\0eagain#{$$}")]
+      clients = Array.new(10) { servers.map { |server| server.local_address.connect } }
+      accepted = Array.new(30)
+      mark
+      10.times { |i| 2.times { |j| accepted[2 * i + j] = servers[j].tryaccept } }
+      10.times { servers.each(&:tryaccept) }
+      mark
+      raise "not accepted" unless accepted.compact.all?(BasicSocket)
+    RUBY
+    asked = trace.work.except("accept4", "getsockopt")
+    assert_equal({ "openat" => 2, "read" => 2, "close" => 2 }, asked)
+    assert_equal 40, trace[:accept4]
+  end
+
+  def test_a_mode_that_is_changed_is_asked_for_again
+    ["server.nonblock = false", "copy.nonblock = false", "copy.fcntl(Fcntl::F_SETFL, File::RDWR)",
+     "copy.ioctl(0x5421, [0].pack('i'))", "copy.nonblock(false) { changed.() }; next"].each do |change|
+      # A listener that is believed to be non-blocking would stop here.
+      assert_child ":wait_readable\nTCPSocket\n:wait_readable\n", <<~RUBY
+        require "eagain/io"
+        require "fcntl"
+        server = TCPServer.new("127.0.0.1", 0)
+        copy = server.dup
+        p server.tryaccept
+        changed = lambda do
+          raise "non-blocking" if server.nonblock?
+          client = TCPSocket.new("127.0.0.1", server.local_address.ip_port)
+          p server.tryaccept.class, server.tryaccept
+        end
+        1.times do
+          #{change}
+          changed.call
+        end
+      RUBY
+    end
+  end
+
+  # Ruby makes these blocking for the children that it starts.
+  def test_the_mode_of_a_standard_stream_is_not_remembered
+    assert_child ":wait_readable\n:wait_readable\n", <<~'RUBY'
+      require "eagain/io"
+      $stdin.reopen(TCPServer.new("127.0.0.1", 0))
+      server = TCPServer.for_fd(0)
+      p server.tryaccept
+      system("true")
+      p server.tryaccept
+    RUBY
+  end
+
+  def test_an_empty_queue_is_a_would_block_at_the_descriptor_limit
+    assert_child ":wait_readable\n:wait_readable\n#{Errno::EMFILE}\nTCPSocket\n", <<~'RUBY'
+      require "eagain/io"
+      server = TCPServer.new("127.0.0.1", 0)
+      p server.tryaccept
+      socket = Socket.new(:INET, :STREAM)
+      Process.setrlimit(:NOFILE, 64)
+      files = []
+      begin
+        loop { files << File.open(File::NULL) }
+      rescue Errno::EMFILE
+      end
+      p server.tryaccept
+      socket.connect(server.local_address)
+      begin
+        server.tryaccept
+      rescue SystemCallError => error
+        p error.class
+      end
+      files.pop.close
+      p server.tryaccept.class
+    RUBY
+  end
+
   def test_connections_that_fail_in_the_queue_are_passed_over
     script = <<~'RUBY'
       require "socket"
