@@ -30,6 +30,8 @@ module Eagain
     # that, since it is not lost.
     def self.keep(klass, *names)
       names.each do |name|
+        next if klass.private_method_defined?(:"__ruby_#{name}", false) # loaded twice
+
         own = klass.instance_method(name)
         own = own.super_method until own.owner == klass # what was prepended is not Ruby's own
         klass.define_method(:"__ruby_#{name}", own)

@@ -36,10 +36,21 @@ class NonblockTest < NonblockComparison
     assert_prints(expected.join, script.join)
   end
 
+  # By load, say, or from two places: Ruby's own method is still Ruby's.
+  def test_loaded_twice
+    assert_prints("true\n[\"read_nonblock\", 1, false]\n", <<~'RUBY')
+      load $".grep(/eagain\/nonblock.rb/).first
+      a, b = UNIXSocket.pair
+      b.close
+      p [nil, ""].include?(a.recv_nonblock(1))
+      kept = IO.instance_method(:__ruby_read_nonblock)
+      p [kept.original_name.to_s, kept.arity, kept.source_location[0].include?("eagain")].then { |name, arity, ours| [name, arity.abs - 1, ours] }
+    RUBY
+  end
+
   def test_no_warnings
     out, err, status = run_command({}, RUBY, "-w", "-I#{LIB}", "-reagain/nonblock", "-e", <<~RUBY)
       require "eagain/nonblock"
-      load "eagain/nonblock.rb" if false
       p IO.pipe[0].read_nonblock(1, exception: false)
     RUBY
     assert status.success?, err
