@@ -84,6 +84,8 @@ NORETURN(void ea_wait_expire(size_t written));
 /* Lets other fibers run, if this one has done I/O without a wait for long. To be called before an
  * attempt, and not after it, since it may raise. */
 void ea_wait_account(void);
+/* Might the next one do so? Then what they could change is to be copied before it. */
+bool ea_wait_accounts(void);
 
 void ea_init_try_stream(VALUE module);
 void ea_init_try_socket(VALUE module);

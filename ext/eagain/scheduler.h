@@ -225,6 +225,8 @@ void ea_fiber_park_masked(struct ea_fiber *self, const bool *done);
  * raises what is pending (buffer, or Qfalse: what the running hook was lent). Returns whether others may
  * have run. */
 bool ea_fiber_account(struct ea_scheduler *scheduler, VALUE buffer);
+/* Is the next time one at which others may run? */
+bool ea_fiber_accounts(const struct ea_scheduler *scheduler);
 /* Marks exception as pending for record, after those that are, and wakes it as soon as that is safe. Each
  * is raised once, in the order in which they came, as a thread's are. */
 void ea_fiber_raise(struct ea_fiber *record, VALUE exception);

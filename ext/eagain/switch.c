@@ -459,6 +459,10 @@ bool ea_fiber_account(struct ea_scheduler *scheduler, VALUE buffer) {
     return account(scheduler, buffer);
 }
 
+bool ea_fiber_accounts(const struct ea_scheduler *scheduler) {
+    return scheduler->transfers + 1 >= TRANSFERS;
+}
+
 /* The fiber that runs on behalf of record: what it resumed, and that resumed in turn. */
 static struct ea_fiber *innermost(struct ea_fiber *record) {
     while (record->inner)

@@ -45,11 +45,14 @@ static VALUE s_write(int argc, VALUE *argv, VALUE self) {
     rb_check_arity(argc, 1, UNLIMITED_ARGUMENTS);
     if (RB_UNLIKELY(argc != 2 || !RB_TYPE_P(argv[1], T_STRING)))
         return rb_funcallv(self, write_in_time, argc, argv);
+    VALUE string = argv[1];
+    if (RB_UNLIKELY(ea_wait_accounts())) /* it is written as it is now */
+        string = rb_str_new_frozen(string);
     ea_wait_account();
-    VALUE answer = ea_trywrite(argv[0], argv[1]);
-    if (RB_LIKELY(RB_FIXNUM_P(answer) && FIX2LONG(answer) >= RSTRING_LEN(argv[1])))
+    VALUE answer = ea_trywrite(argv[0], string);
+    if (RB_LIKELY(RB_FIXNUM_P(answer) && FIX2LONG(answer) >= RSTRING_LEN(string)))
         return answer;
-    return rb_funcall(self, write_rest, 4, argv[0], argv[1], Qnil, answer);
+    return rb_funcall(self, write_rest, 4, argv[0], string, Qnil, answer);
 }
 
 /* call-seq: Eagain.recv(socket, maxlen, flags = 0, buffer = nil, timeout: nil) -> String or nil

@@ -132,6 +132,14 @@ void ea_wait_account(void) {
         ea_fiber_account(own, Qfalse);
 }
 
+bool ea_wait_accounts(void) {
+    VALUE scheduler = rb_fiber_scheduler_current();
+    if (NIL_P(scheduler))
+        return false;
+    struct ea_scheduler *own = own_scheduler(scheduler);
+    return own && ea_fiber_accounts(own);
+}
+
 void ea_wait_expire(size_t written) {
     VALUE error = rb_exc_new_cstr(timeout_error, "Blocking operation timed out!");
     rb_ivar_set(error, id_written, SIZET2NUM(written));
@@ -176,6 +184,11 @@ static VALUE s_expire(VALUE self, VALUE written) {
 static VALUE s_account(VALUE self) {
     ea_wait_account();
     return Qnil;
+}
+
+/* Might others run in the next account? Then what they could change is to be copied before it. */
+static VALUE s_accounts(VALUE self) {
+    return ea_wait_accounts() ? Qtrue : Qfalse;
 }
 
 /* --- Public. */
@@ -316,4 +329,5 @@ void ea_init_wait(VALUE module) {
     rb_define_private_method(hidden, "await", s_await, 4);
     rb_define_private_method(hidden, "expire", s_expire, 1);
     rb_define_private_method(hidden, "account", s_account, 0);
+    rb_define_private_method(hidden, "accounts?", s_accounts, 0);
 }

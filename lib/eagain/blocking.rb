@@ -118,6 +118,7 @@ module Eagain
       return write_all(io, strings, limit) unless strings.size == 1
 
       string = strings[0].to_s
+      string = string.dup if accounts? # others may change theirs meanwhile
       account
       write_rest(io, string, limit, trywrite(io, string))
     end
@@ -201,19 +202,20 @@ module Eagain
 
     def write_all(io, strings, limit)
       strings.map!(&:to_s)
-      copied = nil
+      copied = accounts? && strings.map!(&:dup) # others may change theirs when they run
       written = 0
       account
       while true
         answer = trywritev(io, strings)
         if Symbol === answer
-          copied ||= strings.map!(&:dup) # others may change theirs meanwhile
+          copied ||= strings.map!(&:dup)
           await(io, answer, limit, written)
           next
         end
         written += answer
         return written unless drop(strings, answer)
 
+        copied ||= strings.map!(&:dup)
         account
       end
     end

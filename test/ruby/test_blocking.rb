@@ -195,6 +195,31 @@ class BlockingTest < EagainTest
   end
 
   # What others do to the strings during the wait is not written, whether the wait is the first thing or not.
+  # Others run when a fiber has gone on for long without a wait: before a write, or in the middle of it.
+  def test_write_writes_what_the_strings_were_whoever_runs
+    changed = 0
+    Eagain.run do
+      a, b = keep(*UNIXSocket.pair)
+      got = +""
+      reader = Eagain.spawn { while (part = Eagain.read(b, 65_536)) do got << part end }
+      [["b"], ["b", "b"], ["a" * 300_000, "b"]].each do |kind|
+        [{}, { timeout: 30 }].each do |options|
+          300.times do
+            strings = kind.map(&:dup)
+            Eagain.spawn { strings.each { |string| string.replace("X" * string.bytesize) } && changed += 1 }
+            stop = Process.clock_gettime(Process::CLOCK_MONOTONIC) + 0.0001
+            nil while Process.clock_gettime(Process::CLOCK_MONOTONIC) < stop
+            Eagain.write(a, *strings, **options)
+          end
+        end
+      end
+      a.close
+      reader.value
+      assert_equal 0, got.count("X")
+    end
+    assert_operator changed, :>, 0
+  end
+
   everywhere :write_takes_the_strings_as_they_are do
     [[1, true], [3, true], [1, false], [3, false]].each do |count, full|
       r, w = pipe
