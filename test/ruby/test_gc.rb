@@ -92,8 +92,12 @@ class GCTest < EagainTest
     waits("GC.verify_compaction_references(#{grow}, toward: :empty)")
   end
 
+  # Ruby 3.1's automatic compaction leaves stale entries in the interpreter's own table of call caches (rb_vm_t's
+  # global_cc_cache_table, which C calls such as rb_funcall fill), and the next GC aborts when it marks one. Whether it
+  # does depends on where objects happen to lie. GC.compact and verified compaction are tested there all the same.
   def test_automatic_compaction
     skip "this Ruby cannot compact here" unless compacts?
+    skip "automatic compaction of Ruby 3.1 aborts by itself" if RUBY_VERSION < "3.2"
     waits("GC.auto_compact = true; GC.start")
   end
 
