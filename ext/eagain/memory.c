@@ -131,8 +131,13 @@ static VALUE recall(VALUE socket, int number) {
     VALUE string = rb_attr_get(socket, id_memory);
     if (NIL_P(string))
         return Qnil;
+    /* Before Ruby 3.2 an object whose class IO#reopen has changed may have its variables mixed up. */
     struct memory facts;
+    if (RB_UNLIKELY(!RB_TYPE_P(string, T_STRING) || (size_t)RSTRING_LEN(string) < sizeof(facts)))
+        return Qnil;
     memcpy(&facts, RSTRING_PTR(string), sizeof(facts));
+    if (RB_UNLIKELY((size_t)RSTRING_LEN(string) != sizeof(facts) + facts.peer + facts.local))
+        return Qnil;
     uint32_t age;
     return facts.number == number && settled_age(number, &age) && facts.age == age ? string : Qnil;
 }

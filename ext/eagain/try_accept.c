@@ -222,6 +222,9 @@ ea_result ea_accept(VALUE server, struct ea_known *known, struct sockaddr *addr,
         if (r != -EINTR && r != EA_WAIT_READABLE)
             return r;
         ea_socket_begin(server, known); /* it may be closed, or another one */
+        if (r == EA_WAIT_READABLE && !ea_socket_listens(server, known->fd.fd))
+            return accept_at_once(known, NULL, NULL,
+                                  flags); /* says why: a datagram is there, say */
     }
     return EA_WAIT_READABLE;
 }

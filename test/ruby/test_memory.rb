@@ -334,6 +334,9 @@ class MemoryTest < EagainTest
     3.times { assert_asks_as_ruby(socket) }
   end
 
+  # Ruby 3.1 keeps the places of instance variables by class, and mixes them up when IO#reopen changes it.
+  def may_change_class?(first, second) = RUBY_VERSION >= "3.2" || first.instance_of?(second.class)
+
   # Whatever happens to descriptors, addresses are those that Ruby's own methods give.
   def test_a_random_history
     random = Random.new(seed)
@@ -348,7 +351,9 @@ class MemoryTest < EagainTest
         pool << (random.rand(2) == 0 ? server.tryaccept : server.accept)
       when 2 then pool.push(*UNIXSocket.pair(%i[STREAM DGRAM SEQPACKET].sample(random: random)))
       when 3 then pool << pool.sample(random: random).dup unless pool.empty?
-      when 4 then pool.sample(random: random).reopen(pool.sample(random: random)) unless pool.empty?
+      when 4
+        first, second = pool.sample(2, random: random)
+        first.reopen(second) if second && may_change_class?(first, second)
       when 5
         twin = IO.for_fd(pool.sample(random: random).fileno, autoclose: false) unless pool.empty?
         twin&.reopen(pool.sample(random: random))

@@ -18,6 +18,16 @@ class TryAcceptTest < EagainTest
 
   # --- tryaccept.
 
+  # poll(2) says "readable" of it, which a listener would be for a connection.
+  def test_a_datagram_socket_that_has_something_to_read
+    socket = keep(Socket.new(:INET, :DGRAM))
+    socket.bind(Addrinfo.udp("127.0.0.1", 0))
+    socket.send("x", 0, socket.local_address)
+    assert_equal [socket], IO.select([socket], nil, nil, 5)&.first
+    expected = assert_raises(SystemCallError) { socket.accept_nonblock }
+    assert_equal expected.message, assert_raises(expected.class) { Eagain.tryaccept(socket) }.message
+  end
+
   def test_a_server_gives_what_its_accept_gives
     [tcp_server, unix_server, socket_server].each do |server|
       assert_equal :wait_readable, Eagain.tryaccept(server)
