@@ -48,7 +48,9 @@ module Eagain
     Spare = Struct.new(:string, :length)
     # The longest that is kept, in bytes.
     SPARE_LENGTH = 65_536
-    private_constant :Spare, :SPARE_LENGTH
+    # The most plain text that comes at once (RFC 8446, 5.1).
+    RECORD = 16_384
+    private_constant :Spare, :SPARE_LENGTH, :RECORD
 
     # call-seq:
     #   ssl.tryread(maxlen, buffer = nil) -> string, nil, :wait_readable or :wait_writable
@@ -79,7 +81,7 @@ module Eagain
     # passes over what was read ahead, as it does after gets).
     def trypeek(maxlen, buffer = nil)
       if @rbuffer.empty? && maxlen != 0
-        ahead = tryread(maxlen)
+        ahead = tryread(Integer === maxlen && maxlen.between?(1, RECORD) ? RECORD : maxlen)
         return ahead unless String === ahead
 
         @rbuffer << ahead

@@ -807,7 +807,7 @@ class BlockingTest < EagainTest
     assert_operator trace[:recvfrom], :<=, 205, trace.to_s
   end
 
-  # Keywords come to a method in C as a Hash.
+  # Keywords come to a method in C as a Hash, which Ruby 3.3 copies once more to hand it on.
   def test_a_hash_is_made_for_a_timeout_alone
     only_ours
     a, b = pair
@@ -822,7 +822,7 @@ class BlockingTest < EagainTest
       Eagain.read(b, 1, timeout: 1)
     end
     assert_operator hashes(&calls), :<, 20
-    assert_operator hashes(&timed), :<, 220
+    assert_operator hashes(&timed), :<, 420
   end
 
   def hashes
