@@ -319,7 +319,7 @@ class IOMethodsTest < EagainTest
       end
     end
     (errors.flatten(1) - errors[1].first(1)).each { |error| assert_kind_of Class, error[0] }
-    session, = tls_session
+    session, @peer = tls_session # which a GC would close
     [nil, "x", -1, 1 << 70, 1.5, :x].each do |bad|
       assert_equal outcome { session.read_nonblock(bad, exception: false) }, outcome { session.tryread(bad) }, bad
       assert_equal outcome { session.write_nonblock(bad, exception: false) }, outcome { session.trywrite(bad) }, bad
@@ -329,14 +329,14 @@ class IOMethodsTest < EagainTest
   end
 
   def test_a_read_that_wants_to_write
-    session, = tls_session
+    session, @peer = tls_session # which a GC would close
     session.define_singleton_method(:sysread_nonblock) { |*, **| :wait_writable }
     assert_equal :wait_writable, session.tryread(10)
     assert_equal :wait_writable, session.trypeek(10)
   end
 
   def test_a_would_block_makes_no_string
-    session, = tls_session
+    session, @peer = tls_session # which a GC would close
     session.tryread(16_384)
     created = lambda do
       GC.start
@@ -352,7 +352,7 @@ class IOMethodsTest < EagainTest
 
   # openssl makes Hashes for its keywords; docs/decisions/try-calls.md says how many.
   def test_what_a_would_block_allocates
-    session, = tls_session
+    session, @peer = tls_session # which a GC would close
     buffer = +""
     [-> { session.tryread(16) }, -> { session.tryread(16, buffer) }, -> { Eagain.tryread(session, 16, buffer) }].each do |call|
       assert_equal :wait_readable, call.call
