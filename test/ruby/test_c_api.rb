@@ -218,7 +218,9 @@ class CApiTest < EagainTest
     [-1, -2, -(1 << 31)].each { |number| assert_raises(Errno::EBADF) { Sample.socket_new(TCPSocket, number) } }
     [IO, File, Object, BasicObject, nil, 1, "TCPSocket", Comparable, TCPSocket.singleton_class].each do |klass|
       r, = keep(*UNIXSocket.pair)
-      number = IO.for_fd(r.fileno, autoclose: false).dup.then { |copy| copy.autoclose = false || copy.fileno }
+      copy = r.dup
+      copy.autoclose = false
+      number = copy.fileno
       assert_raises(TypeError, klass.inspect) { Sample.socket_new(klass, number) }
       assert_raises(Errno::EBADF) { IO.for_fd(number) } # closed
     end
