@@ -219,14 +219,15 @@ class NonblockTest < NonblockComparison
 
   def test_what_others_did_to_the_methods
     assert_prints("[:before, :wait_readable]\n[:after, [:before, :wait_readable]]\n:wait_readable\n[:sub, :wait_readable]\n", <<~'RUBY', "-r#{patched_before}")
-      r, = IO.pipe
+      r, other = IO.pipe # which the GC would close
       p r.read_nonblock(5, exception: false)
       class IO
         alias plain_read_nonblock read_nonblock
       end
       IO.prepend(Module.new { def read_nonblock(*, **) = [:after, super] })
       p r.read_nonblock(5, exception: false)
-      p UNIXSocket.pair[0].read_nonblock(5, exception: false)
+      pair = UNIXSocket.pair
+      p pair[0].read_nonblock(5, exception: false)
       class Mine < UDPSocket
         def recvfrom_nonblock(*, **) = [:sub, super]
       end
