@@ -1,5 +1,6 @@
 /* The hooks of what can only block: names, children, and work that Ruby hands over whole. */
 #include "scheduler.h"
+#include "socket_lib.h"
 
 #include <errno.h>
 #include <netdb.h>
@@ -50,10 +51,8 @@ NORETURN(static void lookup_fail(int error, int system_error));
 static void lookup_fail(int error, int system_error) {
     if (error == EAI_SYSTEM)
         rb_syserr_fail(system_error, "getaddrinfo");
-    VALUE klass = rb_eIOError;
-    if (rb_const_defined(rb_cObject, rb_intern("SocketError")))
-        klass = rb_const_get(rb_cObject, rb_intern("SocketError"));
-    rb_raise(klass, "getaddrinfo: %s", gai_strerror(error));
+    VALUE klass = ea_socket_class(EA_SOCKET_ERROR);
+    rb_raise(klass ? klass : rb_eIOError, "getaddrinfo: %s", gai_strerror(error));
 }
 
 static bool is_unknown_name(int error) {

@@ -6,6 +6,7 @@
 #define EA_RB_CALLS_H
 
 #include "descriptor.h"
+#include "socket_lib.h"
 
 /* try_stream.c */
 VALUE ea_tryread(VALUE io, VALUE maxlen, VALUE buffer);
@@ -20,22 +21,9 @@ VALUE ea_tryrecvfrom(VALUE socket, VALUE maxlen, VALUE flags, VALUE buffer);
 VALUE ea_trysend(VALUE socket, VALUE string, VALUE flags, VALUE dest);
 /* The Addrinfo that Ruby's own methods give with what came from this address (len 0: none). */
 VALUE ea_socket_addrinfo(VALUE socket, const struct sockaddr *address, socklen_t len);
-/* An address for sendto(2) as Ruby takes it, an Addrinfo or a String (to_str): the String. */
-VALUE ea_to_sockaddr(VALUE address);
 /* The symbol of a would-block; of an error, raises Errno with the name of the call, as Ruby's
  * methods of sockets do. r is neither a count nor EA_EOF. */
 VALUE ea_socket_answer(ea_result r, const char *call);
-/* A class of the socket library, which is loaded. */
-enum ea_socket_class {
-    EA_ADDRINFO,
-    EA_ANCILLARY_DATA,
-    EA_IP_SOCKET,
-    EA_SOCKET,
-    EA_SOCKET_ERROR,
-    EA_UNIX_SOCKET,
-    EA_SOCKET_CLASSES,
-};
-VALUE ea_socket_class(enum ea_socket_class which);
 
 /* try_message.c */
 VALUE ea_tryrecvmsg(VALUE socket, VALUE maxlen, VALUE flags, VALUE maxcontrol, bool scm_rights);

@@ -34,9 +34,7 @@ void ea_control_read(VALUE socket, VALUE object, struct ea_control *control) {
         type = rb_ary_entry(triple, 1);
         data = rb_ary_entry(triple, 2);
     } else {
-        VALUE io = RTEST(rb_obj_is_kind_of(object, ea_socket_class(EA_ANCILLARY_DATA)))
-                       ? Qnil
-                       : rb_io_check_io(object);
+        VALUE io = ea_is_a(object, EA_ANCILLARY_DATA) ? Qnil : rb_io_check_io(object);
         if (!NIL_P(io)) {
             *control = (struct ea_control){.data = io};
             return;

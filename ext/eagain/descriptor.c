@@ -1,5 +1,6 @@
 /* See descriptor.h. */
 #include "descriptor.h"
+#include "socket_lib.h"
 
 #include <errno.h>
 #include <sys/stat.h>
@@ -8,17 +9,8 @@
 _Atomic uint32_t ea_facts[EA_FACTS_MAX];
 VALUE ea_sym_wait_readable, ea_sym_wait_writable;
 
-static VALUE basic_socket; /* the class, once it exists; Qfalse until then */
-
 bool ea_is_socket(VALUE io) {
-    if (RB_UNLIKELY(!basic_socket)) {
-        ID name = rb_intern("BasicSocket");
-        /* To load it would run the program's code. */
-        if (!rb_const_defined(rb_cObject, name) || RTEST(rb_autoload_p(rb_cObject, name)))
-            return false;
-        basic_socket = rb_const_get(rb_cObject, name);
-    }
-    return RTEST(rb_obj_is_kind_of(io, basic_socket));
+    return ea_is_a(io, EA_BASIC_SOCKET);
 }
 
 void ea_close_unused(void) {
@@ -211,5 +203,4 @@ ea_result ea_io_fill_buffer(VALUE io, struct ea_known *known) {
 void ea_init_descriptor(void) {
     ea_sym_wait_readable = ID2SYM(rb_intern("wait_readable"));
     ea_sym_wait_writable = ID2SYM(rb_intern("wait_writable"));
-    rb_gc_register_address(&basic_socket);
 }

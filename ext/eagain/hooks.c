@@ -18,8 +18,6 @@ static void scheduler_mark(void *ptr) {
     struct ea_scheduler *scheduler = ptr;
     rb_gc_mark(scheduler->self); /* pinned: we know it by its address */
     ea_fibers_mark(scheduler);
-    if (scheduler->socket_class)
-        rb_gc_mark(scheduler->socket_class);
     if (scheduler->thread)
         rb_gc_mark(scheduler->thread);
     if (scheduler->spare)
@@ -66,7 +64,7 @@ static VALUE scheduler_alloc(VALUE klass) {
     struct ea_scheduler *scheduler;
     VALUE self = TypedData_Make_Struct(klass, struct ea_scheduler, &ea_scheduler_type, scheduler);
     scheduler->self = self;
-    scheduler->socket_class = scheduler->thread = scheduler->spare = scheduler->probe = Qfalse;
+    scheduler->thread = scheduler->spare = scheduler->probe = Qfalse;
     ea_link_init(&scheduler->ready);
     ea_link_init(&scheduler->gated);
     ea_link_init(&scheduler->listed);

@@ -4,6 +4,7 @@
  * every wait, since the IO may have been closed meanwhile; the buffer that Ruby lends may be gone
  * with it, so that nothing is touched before. */
 #include "scheduler.h"
+#include "socket_lib.h"
 
 #include <errno.h>
 #include <stdatomic.h>
@@ -98,10 +99,7 @@ static struct ea_fd *io_entry(struct ea_scheduler *scheduler, VALUE io) {
         rb_syserr_fail(errno, "eagain");
     if (RB_LIKELY(fd->known & (EA_FD_IS_SOCKET | EA_FD_NOT_SOCKET)))
         return fd;
-    if (!scheduler->socket_class && rb_const_defined(rb_cObject, rb_intern("BasicSocket")))
-        RB_OBJ_WRITE(scheduler->self, &scheduler->socket_class,
-                     rb_const_get(rb_cObject, rb_intern("BasicSocket")));
-    if (scheduler->socket_class && RTEST(rb_obj_is_kind_of(io, scheduler->socket_class)))
+    if (ea_is_a(io, EA_BASIC_SOCKET))
         fd->known |= EA_FD_IS_SOCKET;
     else if (!is_external(io))
         fd->known |= EA_FD_NOT_SOCKET;

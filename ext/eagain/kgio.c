@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 static ID id_wait_readable, id_wait_writable, id_set_backtrace, id_no_reverse, id_set_no_reverse;
-static VALUE localhost, basic_socket;
+static VALUE localhost;
 
 /* --- Errors. */
 
@@ -83,8 +83,9 @@ static VALUE make_io(VALUE data) {
         rb_io_ascii8bit_binmode(io);
     if (!NIL_P(new->path))
         RB_OBJ_WRITE(io, &fptr->pathv, new->path);
-    if (new->socket && RTEST(rb_obj_is_kind_of(io, basic_socket)))
-        rb_funcall(io, id_set_no_reverse, 1, rb_funcall(basic_socket, id_no_reverse, 0));
+    if (new->socket && ea_is_a(io, EA_BASIC_SOCKET))
+        rb_funcall(io, id_set_no_reverse, 1,
+                   rb_funcall(ea_socket_class(EA_BASIC_SOCKET), id_no_reverse, 0));
     return io;
 }
 
@@ -164,8 +165,6 @@ static VALUE define_kgio(VALUE self) {
     struct ea_kgio_modules m;
 
     rb_gc_register_address(&localhost);
-    rb_gc_register_address(&basic_socket);
-    basic_socket = rb_path2class("BasicSocket");
     id_wait_readable = rb_intern("kgio_wait_readable");
     id_wait_writable = rb_intern("kgio_wait_writable");
     id_set_backtrace = rb_intern("set_backtrace");

@@ -75,7 +75,6 @@ static _Atomic uint32_t modes; /* the age of all blocking modes */
 static atomic_bool trusted;    /* the guards are up */
 
 static ID id_memory;
-static VALUE addrinfo; /* the class, once it was needed; Qfalse until then */
 
 bool ea_memory_trusted(void) {
     return atomic_load_explicit(&trusted, memory_order_relaxed);
@@ -439,19 +438,11 @@ VALUE ea_socket_local(VALUE socket) {
     return local;
 }
 
-/* As Ruby makes it: of the address's own family, with the socket's type and without a protocol. */
 static VALUE to_addrinfo(VALUE socket, VALUE sockaddr) {
-    if (RB_UNLIKELY(!addrinfo))
-        addrinfo = rb_const_get(rb_cObject, rb_intern("Addrinfo"));
     int type = fact_of(socket, number_of(socket), EA_TYPE);
     if (type < 0)
         rb_syserr_fail(errno, "getsockopt(SO_TYPE)");
-    sa_family_t family = AF_UNSPEC;
-    size_t at = offsetof(struct sockaddr, sa_family);
-    if ((size_t)RSTRING_LEN(sockaddr) >= at + sizeof(family))
-        memcpy(&family, RSTRING_PTR(sockaddr) + at, sizeof(family));
-    VALUE arguments[] = {sockaddr, INT2FIX(family), INT2FIX(type), INT2FIX(0)};
-    return rb_class_new_instance(4, arguments, addrinfo);
+    return ea_addrinfo(sockaddr, type);
 }
 
 /* --- In Ruby. */
@@ -568,7 +559,6 @@ static VALUE trust(VALUE self) {
 
 void ea_init_memory(VALUE module) {
     id_memory = rb_intern("eagain_memory");
-    rb_gc_register_address(&addrinfo);
     rb_define_module_function(module, "remote_address", remote_address, 1);
     rb_define_module_function(module, "local_address", local_address, 1);
 

@@ -105,14 +105,8 @@ static VALUE socket_read(VALUE module, VALUE socket, VALUE maxlen, VALUE buffer,
     long len = NUM2LONG(maxlen);
     if (RB_UNLIKELY(len < 0))
         rb_raise(rb_eArgError, "negative string size (or size too big)");
-    if (!NIL_P(buffer)) {
-        StringValue(buffer);
-        long have = RSTRING_LEN(buffer);
-        if (have < len)
-            rb_str_modify_expand(buffer, len - have);
-        else
-            rb_str_modify(buffer);
-    }
+    if (!NIL_P(buffer))
+        ea_buffer_room(StringValue(buffer), len);
     struct ea_known known;
     ea_socket_begin_self(socket, &known);
     char *to = NIL_P(buffer) ? ea_scratch((size_t)len) : RSTRING_PTR(buffer);

@@ -141,7 +141,6 @@ struct ea_scheduler {
     uint64_t forks;   /* ea_forks when the poller was made */
     struct ea_caller callers[EA_CALLERS]; /* a cache, by frame; caller.c */
     struct ea_link gated;  /* of ea_fiber.gate: who waits for another's turn to write to end */
-    VALUE socket_class;    /* BasicSocket, once it exists; Qfalse until then */
     VALUE probe;           /* the seconds of a call that finds out about `library`; Qfalse: none */
     uint8_t library;       /* enum ea_library */
     size_t jobs;           /* submitted to the pool and not delivered yet */

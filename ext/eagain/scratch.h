@@ -6,7 +6,9 @@
  * first megabyte.
  *
  * Whoever holds the pointer may call nothing that runs Ruby code or lets go of the GVL, for that
- * could receive, too. Allocating an object is fine. */
+ * could receive, too. Allocating an object is fine.
+ *
+ * And what is done with a String of the caller's instead. */
 #ifndef EA_RB_SCRATCH_H
 #define EA_RB_SCRATCH_H
 
@@ -40,6 +42,16 @@ char *ea_scratch_zeroed(size_t len);
 static inline void ea_scratch_done(size_t used) {
     if (RB_UNLIKELY(used > EA_SCRATCH_KEPT || ea_scratch_own.size > EA_SCRATCH_SIZE))
         ea_scratch_trim(used);
+}
+
+/* Makes a String that something is received into independent of others, with room for len bytes.
+ * FrozenError, NoMemoryError. */
+static inline void ea_buffer_room(VALUE string, long len) {
+    long have = RSTRING_LEN(string);
+    if (have < len)
+        rb_str_modify_expand(string, len - have);
+    else
+        rb_str_modify(string);
 }
 
 /* Once per process, before the first use. */

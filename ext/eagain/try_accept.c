@@ -14,36 +14,13 @@
 
 #include <errno.h>
 #include <netinet/in.h>
-#include <stddef.h>
 #include <unistd.h>
 
 #ifndef IPPROTO_MPTCP
 #define IPPROTO_MPTCP 262
 #endif
 
-/* Classes of the socket library, once they were needed; Qfalse until then. */
-enum { BASIC_SOCKET, SOCKET, TCP_SERVER, TCP_SOCKET, UNIX_SERVER, UNIX_SOCKET, ADDRINFO, CLASSES };
-static const char *const class_names[CLASSES] = {
-    "BasicSocket", "Socket", "TCPServer", "TCPSocket", "UNIXServer", "UNIXSocket", "Addrinfo",
-};
-static VALUE classes[CLASSES];
-
-static ID id_class, id_for_fd, id_do_not_reverse_lookup, id_to_sockaddr, id_inspect_sockaddr;
-
-/* Qfalse: this system or this process does not have it. */
-static VALUE class_of(int which) {
-    if (RB_UNLIKELY(!classes[which])) {
-        ID name = rb_intern(class_names[which]);
-        if (rb_const_defined(rb_cObject, name))
-            classes[which] = rb_const_get(rb_cObject, name);
-    }
-    return classes[which];
-}
-
-static bool is_a(VALUE object, int which) {
-    VALUE klass = class_of(which);
-    return klass && RTEST(rb_obj_is_kind_of(object, klass));
-}
+static ID id_class, id_for_fd, id_do_not_reverse_lookup, id_inspect_sockaddr;
 
 /* --- New sockets. */
 
@@ -64,7 +41,7 @@ struct new_socket {
 static VALUE new_socket(VALUE pointer) {
     struct new_socket *new = (void *)pointer;
     int lookup = 0;
-    if (RTEST(rb_funcall(class_of(BASIC_SOCKET), id_do_not_reverse_lookup, 0)))
+    if (RTEST(rb_funcall(ea_socket_class(EA_BASIC_SOCKET), id_do_not_reverse_lookup, 0)))
         lookup = MODE_NO_REVERSE_LOOKUP;
     VALUE socket = rb_obj_alloc(new->klass);
     rb_io_t *fptr;
@@ -106,7 +83,8 @@ static VALUE make_socket(VALUE klass, int number) {
 /* A subclass of BasicSocket that has instances? */
 static bool is_socket_class(VALUE klass) {
     return RB_TYPE_P(klass, T_CLASS) && !RB_FL_TEST(klass, RUBY_FL_SINGLETON) &&
-           class_of(BASIC_SOCKET) && RTEST(rb_class_inherited_p(klass, class_of(BASIC_SOCKET)));
+           ea_socket_class(EA_BASIC_SOCKET) &&
+           RTEST(rb_class_inherited_p(klass, ea_socket_class(EA_BASIC_SOCKET)));
 }
 
 static void check_class(VALUE klass) {
@@ -130,11 +108,11 @@ VALUE ea_socket_new(VALUE klass, int number) {
 
 /* What Ruby's own accept makes of it. */
 static VALUE accepted_class(VALUE server) {
-    if (is_a(server, TCP_SERVER))
-        return class_of(TCP_SOCKET);
-    if (is_a(server, UNIX_SERVER))
-        return class_of(UNIX_SOCKET);
-    return class_of(SOCKET);
+    if (ea_is_a(server, EA_TCP_SERVER))
+        return ea_socket_class(EA_TCP_SOCKET);
+    if (ea_is_a(server, EA_UNIX_SERVER))
+        return ea_socket_class(EA_UNIX_SOCKET);
+    return ea_socket_class(EA_SOCKET);
 }
 
 struct accepting {
@@ -302,11 +280,8 @@ static bool is_tcp(VALUE socket) {
 
 static ea_result try_connect(VALUE socket, struct ea_fd *fd, const struct sockaddr *address,
                              socklen_t length) {
-    sa_family_t family = AF_UNSPEC;
-    size_t at = offsetof(struct sockaddr, sa_family);
-    if (length >= at + sizeof(family))
-        memcpy(&family, (const char *)address + at, sizeof(family));
-    if (family == AF_UNSPEC) { /* dissolves a connection; never waits */
+    if (ea_sockaddr_family(address, length) ==
+        AF_UNSPEC) { /* dissolves a connection; never waits */
         ea_memory_forget(fd->fd);
         return ea_try_connect(fd, address, length);
     }
@@ -324,9 +299,9 @@ static ea_result try_connect(VALUE socket, struct ea_fd *fd, const struct sockad
 
 NORETURN(static void fail_to_connect(int error, VALUE sockaddr, VALUE address));
 static void fail_to_connect(int error, VALUE sockaddr, VALUE address) {
-    if (!is_a(address, ADDRINFO)) {
+    if (!ea_is_a(address, EA_ADDRINFO)) {
         /* A string that is no address at all says so here (ArgumentError), as Ruby's own does. */
-        address = rb_class_new_instance(1, &sockaddr, class_of(ADDRINFO));
+        address = rb_class_new_instance(1, &sockaddr, ea_socket_class(EA_ADDRINFO));
     }
     VALUE text = rb_funcall(address, id_inspect_sockaddr, 0);
     rb_syserr_fail_str(error, rb_sprintf("connect(2) for %" PRIsVALUE, text));
@@ -334,10 +309,7 @@ static void fail_to_connect(int error, VALUE sockaddr, VALUE address) {
 
 /* connected: what EISCONN means. */
 static VALUE connect_to(VALUE socket, VALUE address, ea_result connected) {
-    VALUE sockaddr = address;
-    if (is_a(address, ADDRINFO))
-        sockaddr = rb_funcall(address, id_to_sockaddr, 0);
-    StringValue(sockaddr);
+    VALUE sockaddr = ea_to_sockaddr(address);
     socklen_t length = (socklen_t)RSTRING_LENINT(sockaddr);
     struct ea_known known;
     ea_socket_known(socket, &known);
@@ -456,12 +428,9 @@ static VALUE m_tryconnect(VALUE self, VALUE address) {
 }
 
 void ea_init_try_accept(VALUE module) {
-    for (int i = 0; i < CLASSES; i++)
-        rb_gc_register_address(&classes[i]);
     id_class = rb_intern("class");
     id_for_fd = rb_intern("for_fd");
     id_do_not_reverse_lookup = rb_intern("do_not_reverse_lookup");
-    id_to_sockaddr = rb_intern("to_sockaddr");
     id_inspect_sockaddr = rb_intern("inspect_sockaddr");
     rb_define_module_function(module, "tryaccept", s_tryaccept, -1);
     rb_define_module_function(module, "tryconnect", s_tryconnect, 2);

@@ -7,7 +7,6 @@
 #include "scratch.h"
 
 #include <netdb.h>
-#include <stdatomic.h>
 #include <sys/un.h>
 
 /* Who sent it. */
@@ -30,39 +29,8 @@ VALUE ea_socket_answer(ea_result r, const char *call) {
     rb_syserr_fail(ea_errno(r), call);
 }
 
-VALUE ea_socket_class(enum ea_socket_class which) {
-    static const char *const names[EA_SOCKET_CLASSES] = {
-        [EA_ADDRINFO] = "Addrinfo",        [EA_ANCILLARY_DATA] = "Socket::AncillaryData",
-        [EA_IP_SOCKET] = "IPSocket",       [EA_SOCKET] = "Socket",
-        [EA_SOCKET_ERROR] = "SocketError", [EA_UNIX_SOCKET] = "UNIXSocket",
-    };
-    static _Atomic VALUE classes[EA_SOCKET_CLASSES]; /* Qfalse: not needed yet */
-    VALUE klass = classes[which];
-    if (RB_UNLIKELY(!klass)) {
-        klass = rb_path2class(names[which]);
-        rb_gc_register_mark_object(klass); /* it will not be moved either */
-        classes[which] = klass;
-    }
-    return klass;
-}
-
-VALUE ea_to_sockaddr(VALUE address) {
-    if (!RB_TYPE_P(address, T_STRING)) {
-        if (rb_const_defined(rb_cObject, rb_intern("Addrinfo")) &&
-            RTEST(rb_obj_is_kind_of(address, ea_socket_class(EA_ADDRINFO))))
-            address = rb_funcall(address, rb_intern("to_sockaddr"), 0);
-    }
-    StringValue(address);
-    return address;
-}
-
 VALUE ea_socket_addrinfo(VALUE socket, const struct sockaddr *address, socklen_t len) {
-    int family = len >= offsetof(struct sockaddr, sa_family) + sizeof(address->sa_family)
-                     ? address->sa_family
-                     : AF_UNSPEC;
-    VALUE args[] = {rb_str_new((const char *)address, (long)len), INT2FIX(family),
-                    INT2NUM(ea_socket_type(socket)), INT2FIX(0)};
-    return rb_class_new_instance(4, args, ea_socket_class(EA_ADDRINFO));
+    return ea_addrinfo(rb_str_new((const char *)address, (long)len), ea_socket_type(socket));
 }
 
 /* --- Senders, as recvfrom and recvfrom_nonblock of the socket's class give them. */
@@ -121,24 +89,14 @@ static VALUE ip_sender(VALUE socket, const struct sender *sender) {
 }
 
 static VALUE sender_of(VALUE socket, const struct sender *sender) {
-    if (RTEST(rb_obj_is_kind_of(socket, ea_socket_class(EA_IP_SOCKET))))
+    if (ea_is_a(socket, EA_IP_SOCKET))
         return ip_sender(socket, sender);
-    if (RTEST(rb_obj_is_kind_of(socket, ea_socket_class(EA_UNIX_SOCKET))))
+    if (ea_is_a(socket, EA_UNIX_SOCKET))
         return unix_sender(sender);
     return ea_socket_addrinfo(socket, &sender->address.any, sender->len);
 }
 
 /* --- Receiving. */
-
-static VALUE buffer_for(VALUE buffer, long len) {
-    StringValue(buffer);
-    long have = RSTRING_LEN(buffer);
-    if (have < len)
-        rb_str_modify_expand(buffer, len - have);
-    else
-        rb_str_modify(buffer);
-    return buffer;
-}
 
 /* What both receive with; sender may be NULL. At the end of file, *buffer is the String that was
  * given. */
@@ -147,7 +105,7 @@ static inline VALUE receive(VALUE socket, VALUE maxlen, VALUE vflags, VALUE *buf
     int flags = NIL_P(vflags) ? 0 : NUM2INT(vflags);
     long len = NUM2INT(maxlen);
     if (!NIL_P(*buffer))
-        *buffer = buffer_for(*buffer, len);
+        ea_buffer_room(StringValue(*buffer), len);
     if (RB_UNLIKELY(len < 0))
         rb_raise(rb_eArgError, "negative string size (or size too big)");
 
