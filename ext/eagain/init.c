@@ -20,6 +20,7 @@ RUBY_FUNC_EXPORTED void Init_eagain(void) {
     ea_init_hooks(klass);
     ea_init_timeouts(klass);
     ea_init_io(klass);
+    ea_init_transfer(klass);
     ea_init_select(klass);
     ea_init_blocking(klass);
     ea_init_script(module);

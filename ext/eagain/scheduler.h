@@ -274,7 +274,8 @@ void ea_timeout_raise(struct ea_link *overdue);
 /* --- The hooks. */
 void ea_init_hooks(VALUE scheduler_class);    /* hooks.c: fibers, sleep, block */
 void ea_init_timeouts(VALUE scheduler_class); /* timeouts.c */
-void ea_init_io(VALUE scheduler_class);       /* io.c */
+void ea_init_io(VALUE scheduler_class);       /* io.c: waiting */
+void ea_init_transfer(VALUE scheduler_class); /* transfer.c: reading, writing */
 void ea_init_select(VALUE scheduler_class);   /* select.c */
 void ea_init_blocking(VALUE scheduler_class); /* blocking.c: what can only block */
 void ea_init_script(VALUE module);
@@ -302,5 +303,9 @@ unsigned ea_io_park(struct ea_fiber *self, VALUE io, int number, unsigned events
 unsigned ea_io_adopt(struct ea_scheduler *scheduler, VALUE io, int number);
 /* A waiter's valid(): does the IO still have the number? */
 bool ea_io_valid(VALUE io, int number);
+/* Is its number not its alone (autoclose: false)? */
+bool ea_io_external(VALUE io);
+/* The T_FILE behind what a hook was given. */
+VALUE ea_io_of(VALUE io);
 
 #endif
