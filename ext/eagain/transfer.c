@@ -415,23 +415,19 @@ static VALUE hook_transfer(VALUE self, VALUE io, VALUE buffer, bool write, const
         return hook_transfer(self, io, buffer, write, &from, length, INT2FIX(0));                  \
     }
 #define BUFFERED_ARITY 3
-#elif EA_RB_SCHEDULER_VERSION < 4
-#define BUFFERED_HOOKS(verb, write)                                                                \
-    static VALUE hook_io_##verb(VALUE self, VALUE io, VALUE buffer, VALUE length, VALUE offset) {  \
-        return hook_transfer(self, io, buffer, write, NULL, length, offset);                       \
-    }                                                                                              \
-    static VALUE hook_io_p##verb(VALUE self, VALUE io, VALUE buffer, VALUE from, VALUE length,     \
-                                 VALUE offset) {                                                   \
-        return hook_transfer(self, io, buffer, write, &from, length, offset);                      \
-    }
-#define BUFFERED_ARITY 4
 #else
+#if EA_RB_SCHEDULER_VERSION < 4
+#define IN_ORDER(length, offset) length, offset
+#else
+#define IN_ORDER(length, offset) offset, length
+#endif
 #define BUFFERED_HOOKS(verb, write)                                                                \
-    static VALUE hook_io_##verb(VALUE self, VALUE io, VALUE buffer, VALUE offset, VALUE length) {  \
+    static VALUE hook_io_##verb(VALUE self, VALUE io, VALUE buffer,                                \
+                                IN_ORDER(VALUE length, VALUE offset)) {                            \
         return hook_transfer(self, io, buffer, write, NULL, length, offset);                       \
     }                                                                                              \
-    static VALUE hook_io_p##verb(VALUE self, VALUE io, VALUE buffer, VALUE from, VALUE offset,     \
-                                 VALUE length) {                                                   \
+    static VALUE hook_io_p##verb(VALUE self, VALUE io, VALUE buffer, VALUE from,                   \
+                                 IN_ORDER(VALUE length, VALUE offset)) {                           \
         return hook_transfer(self, io, buffer, write, &from, length, offset);                      \
     }
 #define BUFFERED_ARITY 4
