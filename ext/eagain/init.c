@@ -17,6 +17,7 @@ RUBY_FUNC_EXPORTED void Init_eagain(void) {
     rb_define_const(module, "BACKENDS", names);
     rb_define_const(klass, "INTERFACE_VERSION", INT2FIX(EA_RB_SCHEDULER_VERSION));
     ea_init_jobs();
+    ea_init_scheduler(klass);
     ea_init_hooks(klass);
     ea_init_timeouts(klass);
     ea_init_io(klass);

@@ -271,13 +271,14 @@ void ea_select_abandon(struct ea_select *select);
 /* Raises what the first of the overdue blocks raises; timeouts.c. */
 void ea_timeout_raise(struct ea_link *overdue);
 
-/* --- The hooks. */
-void ea_init_hooks(VALUE scheduler_class);    /* hooks.c: fibers, sleep, block */
-void ea_init_timeouts(VALUE scheduler_class); /* timeouts.c */
-void ea_init_io(VALUE scheduler_class);       /* io.c: waiting */
-void ea_init_transfer(VALUE scheduler_class); /* transfer.c: reading, writing */
-void ea_init_select(VALUE scheduler_class);   /* select.c */
-void ea_init_blocking(VALUE scheduler_class); /* blocking.c: what can only block */
+/* --- The scheduler's methods. */
+void ea_init_scheduler(VALUE scheduler_class); /* scheduler.c: new, run, close */
+void ea_init_hooks(VALUE scheduler_class);     /* hooks.c: fibers, sleep, block */
+void ea_init_timeouts(VALUE scheduler_class);  /* timeouts.c */
+void ea_init_io(VALUE scheduler_class);        /* io.c: waiting */
+void ea_init_transfer(VALUE scheduler_class);  /* transfer.c: reading, writing */
+void ea_init_select(VALUE scheduler_class);    /* select.c */
+void ea_init_blocking(VALUE scheduler_class);  /* blocking.c: what can only block */
 void ea_init_script(VALUE module);
 
 /* The deadline of a hook's timeout argument: nil for none. TypeError, ArgumentError as sleep. */
