@@ -155,6 +155,18 @@ module Support
     end
   end
 
+  # Objects that so many runs of the block allocate, beyond those of calling it.
+  def allocations(times = 100)
+    count = lambda do |body|
+      before = GC.stat(:total_allocated_objects)
+      times.times(&body)
+      GC.stat(:total_allocated_objects) - before
+    end
+    body = proc { yield }
+    nothing = proc {}
+    Array.new(3) { count.call(body) - count.call(nothing) }.min
+  end
+
   # Runs a script in a fresh Ruby. Returns [stdout, stderr, Process::Status].
   def child(script, *flags, env: {}, timeout: PATIENCE)
     lib = PEER ? ["-r#{PEER}"] : ["-I#{LIB}", "-reagain"]
@@ -189,14 +201,17 @@ module Support
     out
   end
 
+  def needs_strace
+    skip "strace is not installed" unless system("command -v strace >/dev/null")
+    skip "strace may not trace here" unless system("strace", "-o", File::NULL, "true", err: File::NULL)
+  end
+
   # What a region of a script asks of the kernel.
   #
   # The script calls #mark twice; the calls that its thread makes between the two marks are
   # counted. Returns a Trace. Skips where strace is missing or may not trace.
   def strace(script, env: {})
-    skip "strace is not installed" unless system("command -v strace >/dev/null")
-    skip "strace may not trace here" unless system("strace", "-o", File::NULL, "true", err: File::NULL)
-
+    needs_strace
     log = Tempfile.new("strace")
     prelude = <<~'RUBY'
       def checks = Fiber.scheduler.respond_to?(:stats) ? Fiber.scheduler.stats[:checks] : 0

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "helper"
+require_relative "opened"
 require "io/nonblock"
 
 require "eagain/kgio" unless PEER
@@ -14,16 +15,12 @@ module KgioSupport
     assert_equal message, error.message
   end
 
+  include Opened
+
   def setup
     only_ours
-    @open = []
   end
 
-  def teardown
-    close_all(@open) if @open
-  end
-
-  def keep(*ios) = @open.concat(ios.flatten) && (ios.size == 1 ? ios[0] : ios)
   def pipe = keep(*Kgio::Pipe.new)
   def pair = keep(*Kgio::UNIXSocket.pair)
   def server = keep(Kgio::TCPServer.new("127.0.0.1", 0))

@@ -67,8 +67,7 @@ class AcceptRaceTest < EagainTest
 
   def setup
     only_ours
-    skip "strace is not installed" unless system("command -v strace >/dev/null")
-    skip "strace may not trace here" unless system("strace", "-o", File::NULL, "true", err: File::NULL)
+    needs_strace
   end
 
   # How it is ended, and what the late process says then.

@@ -1,45 +1,14 @@
 # frozen_string_literal: true
 
 require_relative "helper"
+require_relative "opened"
 require_relative "tiny_scheduler"
 require_relative "tls"
 
 # The blocking twins of the try calls: with no scheduler, with ours and with a foreign one.
 class BlockingTest < EagainTest
   extend Everywhere
-
-  def setup
-    @ios = []
-  end
-
-  def teardown
-    close_all(@ios)
-  end
-
-  def keep(*ios) = ios.flatten.tap { |list| @ios.concat(list) }
-  def pipe = keep(*IO.pipe)
-  def pair(type = :STREAM) = keep(*UNIXSocket.pair(type))
-
-  # Runs the block beside the test, a little later.
-  def soon
-    beside do
-      sleep 0.01
-      yield
-    end
-  end
-
-  def fill(io)
-    nil while io.write_nonblock("x" * 65_536, exception: false).is_a?(Integer)
-    nil while io.write_nonblock("x", exception: false).is_a?(Integer)
-  end
-
-  def drain(io)
-    bytes = +"".b
-    while (part = io.read_nonblock(1 << 20, exception: false)).is_a?(String)
-      bytes << part
-    end
-    bytes
-  end
+  include Opened
 
   def assert_timeout(written = 0, at_least: 0)
     start = now
@@ -109,7 +78,7 @@ class BlockingTest < EagainTest
   # What is not in memory has to come from the disk, which no event tells of.
   everywhere :read_of_a_file do
     bytes = Random.new(1).bytes(300_000)
-    file = keep(Tempfile.new("eagain", File.join(ROOT, "build"), binmode: true)).first
+    file = keep(Tempfile.new("eagain", File.join(ROOT, "build"), binmode: true))
     file.write(bytes)
     file.fsync
     file.rewind
@@ -127,7 +96,7 @@ class BlockingTest < EagainTest
 
   # A would-block of a file, which counts as ready all the same.
   everywhere :a_page_is_fetched_that_is_not_there do
-    file = keep(File.open(__FILE__)).first
+    file = keep(File.open(__FILE__))
     answers = [:wait_readable, :wait_readable, :wait_readable, "x"]
     singleton = Eagain.singleton_class
     original = Eagain.method(:trypeek)
@@ -251,7 +220,7 @@ class BlockingTest < EagainTest
   end
 
   everywhere :write_to_a_popen do
-    cat = keep(IO.popen(%w[cat], "r+")).first
+    cat = keep(IO.popen(%w[cat], "r+"))
     bytes = "abc" * 100_000
     beside do
       Eagain.write(cat, bytes)
@@ -279,8 +248,8 @@ class BlockingTest < EagainTest
   end
 
   everywhere :datagrams_and_their_senders do
-    a = keep(UDPSocket.new).first
-    b = keep(UDPSocket.new).first
+    a = keep(UDPSocket.new)
+    b = keep(UDPSocket.new)
     [a, b].each { |socket| socket.bind("127.0.0.1", 0) }
     address = Addrinfo.udp("127.0.0.1", a.local_address.ip_port)
     soon do
@@ -310,7 +279,7 @@ class BlockingTest < EagainTest
     r, w = pipe
     soon { Eagain.sendmsg(b, "here", 0, nil, w) }
     message = Eagain.recvmsg(a, 100, 0, 100, scm_rights: true)
-    passed = keep(message[3].unix_rights).first
+    passed = keep(*message[3].unix_rights)
     passed.write("through")
     passed.close
     assert_equal "through", drain(r)
@@ -327,15 +296,15 @@ class BlockingTest < EagainTest
   # --- accept and connect
 
   everywhere :accept_waits_for_a_connection do
-    server = keep(TCPServer.new("127.0.0.1", 0)).first
+    server = keep(TCPServer.new("127.0.0.1", 0))
     assert_timeout(at_least: 0.01) { Eagain.accept(server, timeout: 0.01) }
     soon { keep(Socket.tcp("127.0.0.1", server.local_address.ip_port)) }
-    socket = keep(Eagain.accept(server)).first
+    socket = keep(Eagain.accept(server))
     assert_instance_of TCPSocket, socket
     assert_predicate socket, :close_on_exec?
     klass = Class.new(TCPSocket)
     soon { keep(Socket.tcp("127.0.0.1", server.local_address.ip_port)) }
-    assert_instance_of klass, keep(Eagain.accept(server, class: klass, timeout: 10)).first
+    assert_instance_of klass, keep(Eagain.accept(server, class: klass, timeout: 10))
     assert_raises(ArgumentError) { Eagain.accept(server, klass: 1) }
     assert_raises(ArgumentError) { Eagain.accept(server, timeout: -1) }
     assert_raises(ArgumentError) { Eagain.accept }
@@ -343,25 +312,25 @@ class BlockingTest < EagainTest
   end
 
   everywhere :connect_waits_for_the_outcome do
-    server = keep(TCPServer.new("127.0.0.1", 0)).first
-    socket = keep(Socket.new(:INET, :STREAM)).first
+    server = keep(TCPServer.new("127.0.0.1", 0))
+    socket = keep(Socket.new(:INET, :STREAM))
     assert_equal 0, Eagain.connect(socket, server.local_address, timeout: 10)
     Eagain.write(socket, "hello")
-    assert_equal "hello", Eagain.read(keep(Eagain.accept(server)).first, 10)
+    assert_equal "hello", Eagain.read(keep(Eagain.accept(server)), 10)
 
     address = server.local_address
     server.close
-    expected = assert_raises(Errno::ECONNREFUSED) { keep(Socket.new(:INET, :STREAM)).first.connect(address) }
-    error = assert_raises(Errno::ECONNREFUSED) { Eagain.connect(keep(Socket.new(:INET, :STREAM)).first, address) }
+    expected = assert_raises(Errno::ECONNREFUSED) { keep(Socket.new(:INET, :STREAM)).connect(address) }
+    error = assert_raises(Errno::ECONNREFUSED) { Eagain.connect(keep(Socket.new(:INET, :STREAM)), address) }
     assert_equal expected.message, error.message
   end
 
   # The queue of the listener is full: the kernel drops what comes, and the client waits.
   everywhere :connect_times_out do
-    server = keep(Socket.new(:INET, :STREAM)).first
+    server = keep(Socket.new(:INET, :STREAM))
     server.bind(Addrinfo.tcp("127.0.0.1", 0))
     server.listen(0)
-    sockets = Array.new(4) { keep(Socket.new(:INET, :STREAM)).first }
+    sockets = Array.new(4) { keep(Socket.new(:INET, :STREAM)) }
     assert_timeout(nil, at_least: 0.02) do
       sockets.each { |socket| Eagain.connect(socket, server.local_address, timeout: 0.02) }
     end
@@ -369,10 +338,10 @@ class BlockingTest < EagainTest
 
   everywhere :connect_to_a_unix_server_whose_queue_is_full do
     Dir.mktmpdir do |folder|
-      server = keep(UNIXServer.new(File.join(folder, "socket"))).first
+      server = keep(UNIXServer.new(File.join(folder, "socket")))
       server.listen(0)
       address = server.local_address
-      connect = ->(timeout) { Eagain.connect(keep(Socket.new(:UNIX, :STREAM)).first, address, timeout: timeout) }
+      connect = ->(timeout) { Eagain.connect(keep(Socket.new(:UNIX, :STREAM)), address, timeout: timeout) }
       assert_timeout(nil, at_least: 0.02) { 10.times { connect.call(0.02) } }
       assert_timeout { connect.call(0) }
       soon { 2.times { keep(server.accept) } }
@@ -405,7 +374,7 @@ class BlockingTest < EagainTest
   everywhere :sendfile_that_times_out do
     a, b = pair
     File.open(RbConfig.ruby, "rb") do |file|
-      error = assert_timeout(nil, at_least: 0.01) { Eagain.sendfile(a, keep(Tempfile.new).first.tap { |f| f.write("x" * 3_000_000) }, 3_000_000, 0, timeout: 0.01) }
+      error = assert_timeout(nil, at_least: 0.01) { Eagain.sendfile(a, keep(Tempfile.new).tap { |f| f.write("x" * 3_000_000) }, 3_000_000, 0, timeout: 0.01) }
       assert_equal error.written, drain(b).bytesize
       assert_raises(ArgumentError) { Eagain.sendfile(a, file, 1, timeout: -1) }
       assert_raises(TypeError) { Eagain.sendfile(a, file, nil) }
@@ -726,7 +695,7 @@ class BlockingTest < EagainTest
       arguments[name == :wait ? 2 : 1] = 0 if name.start_with?("wait")
       begin
         result = Eagain.public_send(name, *arguments, **options)
-        keep(result) if result.is_a?(IO) && !@ios.include?(result)
+        keep(result) if result.is_a?(IO) && !@open.include?(result)
       rescue NoMemoryError
         next # there is no such room, as Ruby's own methods say
       rescue StandardError => e

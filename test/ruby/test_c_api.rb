@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "helper"
+require_relative "opened"
 require_relative "tiny_scheduler"
 require "fileutils"
 
@@ -8,6 +9,7 @@ require "fileutils"
 # with EAGAIN_TEST_GEM_HOME, against the gem that is installed there (script/test-gem).
 class CApiTest < EagainTest
   extend Everywhere
+  include Opened
 
   SAMPLE = File.join(ROOT, "test/compat/sample")
   GEM_HOME = ENV["EAGAIN_TEST_GEM_HOME"]
@@ -44,27 +46,6 @@ class CApiTest < EagainTest
   def setup
     only_ours
     @folder = self.class.sample
-    @ios = []
-  end
-
-  def teardown
-    close_all(@ios) if @ios
-  end
-
-  def keep(*ios) = ios.flatten.tap { |list| @ios.concat(list) }
-  def pipe = keep(*IO.pipe)
-  def pair(type = :STREAM) = keep(*UNIXSocket.pair(type))
-
-  def soon
-    beside do
-      sleep 0.01
-      yield
-    end
-  end
-
-  def fill(io)
-    nil while io.write_nonblock("x" * 65_536, exception: false).is_a?(Integer)
-    nil while io.write_nonblock("x", exception: false).is_a?(Integer)
   end
 
   # A Ruby that finds eagain as the sample does.
@@ -141,15 +122,15 @@ class CApiTest < EagainTest
     assert_equal :wait_readable, Sample.try_recvmsg(a)
     assert_equal 4, Sample.try_sendmsg(b, "here", w)
     message, number = Sample.try_recvmsg(a)
-    passed = keep(IO.for_fd(number, "w")).first
+    passed = keep(IO.for_fd(number, "w"))
     passed.syswrite("through")
     assert_equal %w[here through], [message, r.readpartial(10)]
   end
 
   def test_accept
-    server = keep(TCPServer.new("127.0.0.1", 0)).first
+    server = keep(TCPServer.new("127.0.0.1", 0))
     assert_equal :wait_readable, Sample.try_accept(server, TCPSocket)
-    client = keep(TCPSocket.new("127.0.0.1", server.local_address.ip_port)).first
+    client = keep(TCPSocket.new("127.0.0.1", server.local_address.ip_port))
     socket, address = Sample.try_accept(server, TCPSocket)
     keep(socket)
     assert_instance_of TCPSocket, socket
@@ -178,7 +159,7 @@ class CApiTest < EagainTest
     r.close
     assert_equal "closed stream", assert_raises(IOError) { Sample.try_read(r, 1) }.message
     assert_equal "closed stream", assert_raises(IOError) { Sample.wait(r, IO::READABLE) }.message
-    directory = keep(File.open(@folder)).first
+    directory = keep(File.open(@folder))
     assert_equal "Is a directory - #{@folder}", assert_raises(Errno::EISDIR) { Sample.try_read(directory, 1) }.message
     assert_equal "Is a directory - #{@folder}", assert_raises(Errno::EISDIR) { Sample.read(directory, 1) }.message
   end
@@ -187,7 +168,7 @@ class CApiTest < EagainTest
   def test_a_file_that_has_to_come_from_the_disk
     path = File.join(Dir.mktmpdir("eagain", Dir.exist?("/var/tmp") ? "/var/tmp" : nil), "file")
     File.binwrite(path, "x" * 2000)
-    file, = keep(File.open(path))
+    file = keep(File.open(path))
     file.fsync
     evict = -> { file.rewind && file.advise(:dontneed) }
     evict.call

@@ -1,22 +1,20 @@
 # frozen_string_literal: true
 
 require_relative "helper"
+require_relative "opened"
 require "eagain/io" unless PEER
 require "io/wait"
 require_relative "tls"
 
 # require "eagain/io": the try calls as methods, and those of a TLS session.
 class IOMethodsTest < EagainTest
+  include Opened
+
   IO_CALLS = %i[tryread tryreadv trypeek trywrite trywritev trysplice].freeze
   SOCKET_CALLS = %i[tryrecv tryrecvfrom tryrecvmsg trysend trysendmsg trysendfile tryaccept tryconnect].freeze
 
   def setup
     only_ours
-    @open = []
-  end
-
-  def teardown
-    @open.each { |io| io.close unless io.closed? }
   end
 
   # --- IO and BasicSocket.
@@ -378,11 +376,6 @@ class IOMethodsTest < EagainTest
 
   private
 
-  def keep(*ios)
-    @open.concat(ios)
-    ios.size == 1 ? ios.first : ios
-  end
-
   # Two sessions over a socket pair, before their handshake: [client, server].
   def tls_pair
     a, b = keep(*tcp_pair)
@@ -410,16 +403,5 @@ class IOMethodsTest < EagainTest
     yield
   rescue StandardError => error
     [error.class, error.message]
-  end
-
-  def allocations(&block)
-    count = lambda do |body|
-      before = GC.stat(:total_allocated_objects)
-      100.times(&body)
-      GC.stat(:total_allocated_objects) - before
-    end
-    body = proc { block.call }
-    nothing = proc {}
-    Array.new(3) { count.call(body) - count.call(nothing) }.min
   end
 end

@@ -1,19 +1,17 @@
 # frozen_string_literal: true
 
 require_relative "helper"
+require_relative "opened"
 require "eagain/io" unless PEER
 require "io/wait"
 
 # What a socket remembers of itself: always what the kernel says now. Ruby's own methods, which ask it,
 # are behind ours.
 class MemoryTest < EagainTest
+  include Opened
+
   def setup
     only_ours
-    @open = []
-  end
-
-  def teardown
-    @open.each { |io| io.close unless io.closed? }
   end
 
   # --- The answers.
@@ -479,11 +477,6 @@ class MemoryTest < EagainTest
       return found if found
     end
     flunk("#{number} was not free")
-  end
-
-  def keep(*ios)
-    @open.concat(ios)
-    ios.size == 1 ? ios.first : ios
   end
 
   # [server, client, accepted by us]

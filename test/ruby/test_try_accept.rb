@@ -1,19 +1,17 @@
 # frozen_string_literal: true
 
 require_relative "helper"
+require_relative "opened"
 require "fcntl"
 require "io/nonblock"
 require "io/wait"
 
 # Eagain.tryaccept and Eagain.tryconnect, against Ruby's accept_nonblock and connect_nonblock.
 class TryAcceptTest < EagainTest
+  include Opened
+
   def setup
     only_ours
-    @open = []
-  end
-
-  def teardown
-    close_all(@open)
   end
 
   # --- tryaccept.
@@ -168,16 +166,20 @@ class TryAcceptTest < EagainTest
     assert_equal :wait_readable, Eagain.tryaccept(server)
   end
 
+  # The beginning of a script: a listener with one connection.
+  CONNECTED = <<~'RUBY'
+    require "socket"
+    server = TCPServer.new("127.0.0.1", 0)
+    client = TCPSocket.new("127.0.0.1", server.local_address.ip_port)
+  RUBY
+
   def test_without_descriptors_the_connection_waits
-    assert_child <<~OUT, <<~'RUBY'
+    assert_child <<~OUT, CONNECTED + <<~'RUBY'
       Errno::EMFILE Too many open files - accept(2)
       true
       TCPSocket
       wait_readable
     OUT
-      require "socket"
-      server = TCPServer.new("127.0.0.1", 0)
-      client = TCPSocket.new("127.0.0.1", server.local_address.ip_port)
       Process.setrlimit(:NOFILE, 64)
       files = []
       begin
@@ -199,10 +201,7 @@ class TryAcceptTest < EagainTest
   end
 
   def test_descriptors_of_forgotten_objects_are_collected
-    assert_child "TCPSocket\n", <<~'RUBY'
-      require "socket"
-      server = TCPServer.new("127.0.0.1", 0)
-      client = TCPSocket.new("127.0.0.1", server.local_address.ip_port)
+    assert_child "TCPSocket\n", CONNECTED + <<~'RUBY'
       Process.setrlimit(:NOFILE, 64)
       numbers = []
       begin
@@ -216,10 +215,7 @@ class TryAcceptTest < EagainTest
   end
 
   def test_a_number_without_an_object_is_closed
-    assert_child "true\nwait_readable\n", <<~'RUBY'
-      require "socket"
-      server = TCPServer.new("127.0.0.1", 0)
-      client = TCPSocket.new("127.0.0.1", server.local_address.ip_port)
+    assert_child "true\nwait_readable\n", CONNECTED + <<~'RUBY'
       Eagain.tryaccept(server).close
       client = TCPSocket.new("127.0.0.1", server.local_address.ip_port)
       numbers = -> { Dir.children("/proc/self/fd").size }
@@ -339,10 +335,7 @@ class TryAcceptTest < EagainTest
   end
 
   def test_connections_that_fail_in_the_queue_are_passed_over
-    script = <<~'RUBY'
-      require "socket"
-      server = TCPServer.new("127.0.0.1", 0)
-      client = TCPSocket.new("127.0.0.1", server.local_address.ip_port)
+    script = CONNECTED + <<~'RUBY'
       p Eagain.tryaccept(server).class
     RUBY
     assert_equal "TCPSocket\n", inject("accept4:error=ECONNABORTED:when=1..3", script)
@@ -572,11 +565,6 @@ class TryAcceptTest < EagainTest
 
   private
 
-  def keep(*ios)
-    @open.concat(ios.flatten)
-    ios.size == 1 ? ios.first : ios
-  end
-
   def tcp_server = keep(TCPServer.new("127.0.0.1", 0))
   def unix_server = keep(UNIXServer.new("\0eagain#{$$}-#{rand(1 << 30)}"))
 
@@ -653,21 +641,9 @@ class TryAcceptTest < EagainTest
     assert_equal expected, outcome(&ours), about
   end
 
-  def allocations(times = 100)
-    count = lambda do |block|
-      before = GC.stat(:total_allocated_objects)
-      times.times(&block)
-      GC.stat(:total_allocated_objects) - before
-    end
-    body = proc { yield }
-    nothing = proc {}
-    Array.new(3) { count.call(body) - count.call(nothing) }.min
-  end
-
   # Runs a script with a fault in a system call; returns what it printed.
   def inject(fault, script)
-    skip "strace is not installed" unless system("command -v strace >/dev/null")
-    skip "strace may not trace here" unless system("strace", "-o", File::NULL, "true", err: File::NULL)
+    needs_strace
     out, err, status = run_command({}, "strace", "-f", "-o", File::NULL, "-e", "trace=accept4,sendto", "-e",
                                    "inject=#{fault}", RUBY, "-I#{LIB}", "-reagain", "-e", script)
     assert status.success?, "#{status}\n#{err}"

@@ -1,24 +1,23 @@
 # frozen_string_literal: true
 
 require_relative "helper"
+require_relative "opened"
 require "io/nonblock"
 require "pty"
 
 # Eagain.trysendfile, trysplice and tryopen.
 class TryFileTest < EagainTest
+  include Opened
+
   def setup
     only_ours
-    @ios = []
     @folder = Dir.mktmpdir
   end
 
   def teardown
-    close_all(@ios) if @ios
     FileUtils.remove_entry(@folder) if @folder
   end
 
-  def keep(*ios) = ios.flatten.tap { |list| @ios.concat(list) }
-  def pipe = keep(*IO.pipe)
   def pair(blocking: false) = keep(*UNIXSocket.pair).each { |socket| socket.nonblock = false if blocking }
 
   def blocking_tcp_pair = keep(*tcp_pair).each { |socket| socket.nonblock = false }
@@ -29,27 +28,13 @@ class TryFileTest < EagainTest
   def file(size, mode = "r+b")
     @bytes = Random.new(size).bytes(size)
     File.binwrite(path, @bytes)
-    keep(File.open(path, mode)).first
+    keep(File.open(path, mode))
   end
 
   # Whatever must not wait runs here: a call that does is a failure, and not a test that hangs.
   def promptly(&block)
     thread = Thread.new { Thread.current.report_on_exception = false; block.call } # rubocop:disable Style/Semicolon
     watch(thread, 10)
-  end
-
-  def drain(io)
-    bytes = +"".b
-    while (part = io.read_nonblock(1 << 20, exception: false)).is_a?(String)
-      bytes << part
-    end
-    bytes
-  end
-
-  def allocations
-    before = GC.stat(:total_allocated_objects)
-    yield
-    GC.stat(:total_allocated_objects) - before
   end
 
   # --- sendfile
@@ -163,7 +148,7 @@ class TryFileTest < EagainTest
   end
 
   def test_sendfile_to_a_listener_is_no_would_block
-    server, = keep(TCPServer.new("127.0.0.1", 0))
+    server = keep(TCPServer.new("127.0.0.1", 0))
     2.times { [1, 1_000_000].each { |n| assert_raises(Errno::EPIPE, Errno::ENOTCONN) { Eagain.trysendfile(server, file(10), n) } } }
   end
 
@@ -184,7 +169,7 @@ class TryFileTest < EagainTest
     a, b = pair
     r, w = pipe
     f = file(10)
-    write_only = keep(File.open(path, "a")).first
+    write_only = keep(File.open(path, "a"))
     assert_raises(TypeError) { Eagain.trysendfile(w, f, 1) }
     assert_raises(TypeError) { Eagain.trysendfile(nil, f, 1) }
     assert_raises(TypeError) { Eagain.trysendfile(a, 1, 1) }
@@ -214,7 +199,7 @@ class TryFileTest < EagainTest
     assert_raises(Errno::EINVAL) { Eagain.trysendfile(a, r, 1, 0) }
     b.close
     assert_raises(Errno::EPIPE) { Eagain.trysendfile(a, f, 1) }
-    unconnected = keep(Socket.new(:INET, :STREAM)).first
+    unconnected = keep(Socket.new(:INET, :STREAM))
     assert_raises(Errno::EPIPE, Errno::ENOTCONN) { Eagain.trysendfile(unconnected, f, 1) }
   end
 
@@ -234,7 +219,7 @@ class TryFileTest < EagainTest
     a, = pair
     f = file(3_000_000)
     nil while Eagain.trysendfile(a, f, 3_000_000, 0).is_a?(Integer)
-    assert_operator allocations { 1000.times { Eagain.trysendfile(a, f, 10, 0) } }, :<, 10
+    assert_operator allocations(1000) { Eagain.trysendfile(a, f, 10, 0) }, :<, 10
     trace = strace(<<~RUBY)
       require "socket"
       a, = UNIXSocket.pair
@@ -290,7 +275,7 @@ class TryFileTest < EagainTest
   def test_splice_from_a_file_and_to_a_file
     f = file(300_000)
     r, w = pipe
-    out = keep(File.open(path("out"), "wb")).first
+    out = keep(File.open(path("out"), "wb"))
     moved = 0
     until moved == 300_000
       count = Eagain.trysplice(f, w, 300_000)
@@ -361,7 +346,7 @@ class TryFileTest < EagainTest
     assert_raises(Errno::EINVAL) { Eagain.trysplice(f, a, 1) }
     w << "x"
     assert_raises(Errno::EINVAL) { Eagain.trysplice(r, w, 1) }
-    append = keep(File.open(path, "a")).first
+    append = keep(File.open(path, "a"))
     assert_raises(Errno::EINVAL) { Eagain.trysplice(r, append, 1) }
     assert_raises(ArgumentError) { Eagain.trysplice(r, a, -1) }
     assert_raises(TypeError) { Eagain.trysplice(r, a, nil) }
@@ -438,7 +423,7 @@ class TryFileTest < EagainTest
 
   def test_open_makes_files
     umask = File.umask
-    file, = keep(Eagain.tryopen(path("new"), "w", 0o600))
+    file = keep(Eagain.tryopen(path("new"), "w", 0o600))
     file.write("x")
     file.close
     assert_equal [0o600, "x"], [File.stat(path("new")).mode & 0o777, File.read(path("new"))]
@@ -451,7 +436,7 @@ class TryFileTest < EagainTest
   def test_open_takes_what_has_to_path
     File.write(path, "x")
     object = Struct.new(:to_path).new(path)
-    assert_equal "x", keep(Eagain.tryopen(object)).first.read
+    assert_equal "x", keep(Eagain.tryopen(object)).read
     assert_raises(TypeError) { Eagain.tryopen(1) }
   end
 
@@ -484,7 +469,7 @@ class TryFileTest < EagainTest
     keep(reader)
     assert_equal path, reader.path
     assert_nil reader.read_nonblock(1, exception: false)
-    writer, = keep(promptly { Eagain.tryopen(path, "w") })
+    writer = keep(promptly { Eagain.tryopen(path, "w") })
     writer.sync = true
     writer.write("x")
     assert_equal "x", reader.read_nonblock(2, exception: false)
@@ -499,13 +484,13 @@ class TryFileTest < EagainTest
     fifo = path.freeze
     mode = "w"
     Eagain.tryopen(fifo, mode)
-    assert_operator allocations { 1000.times { Eagain.tryopen(fifo, mode) } }, :<, 10
+    assert_operator allocations(1000) { Eagain.tryopen(fifo, mode) }, :<, 10
   end
 
   # What holds a lease has to give it up before another may open the file.
   def test_open_a_file_with_a_lease
     File.write(path, "x")
-    holder, = keep(File.open(path, "r+"))
+    holder = keep(File.open(path, "r+"))
     trap(:IO, "IGNORE")
     begin
       holder.fcntl(1024, 1) # F_SETLEASE, F_WRLCK
@@ -515,7 +500,7 @@ class TryFileTest < EagainTest
     assert_equal :wait_readable, promptly { Eagain.tryopen(path) }
     assert_equal :wait_writable, promptly { Eagain.tryopen(path, "r+") }
     holder.fcntl(1024, 2)
-    assert_equal "x", keep(Eagain.tryopen(path)).first.read
+    assert_equal "x", keep(Eagain.tryopen(path)).read
   ensure
     trap(:IO, "DEFAULT")
   end

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "helper"
+require_relative "opened"
 require_relative "tiny_scheduler"
 require_relative "tls"
 require "io/wait"
@@ -8,24 +9,9 @@ require "io/wait"
 # Eagain.wait and its kin: with no scheduler, with ours and with a foreign one.
 class WaitTest < EagainTest
   extend Everywhere
+  include Opened
 
-  def setup
-    @ios = []
-  end
-
-  def teardown
-    close_all(@ios)
-  end
-
-  def pipe = IO.pipe.tap { |ends| @ios.concat(ends) }
-  def pair = UNIXSocket.pair.tap { |ends| @ios.concat(ends) }
-
-  def full_pipe
-    pipe.tap do |_, writer|
-      nil while writer.write_nonblock("x" * 65_536, exception: false) != :wait_writable
-      nil while writer.write_nonblock("x", exception: false) != :wait_writable
-    end
-  end
+  def full_pipe = pipe.tap { |_, writer| fill(writer) }
 
   def elapsed
     start = now

@@ -108,6 +108,14 @@ module Everywhere
       @place == :thread ? Thread.new { quietly(&block) } : task(&block)
     end
 
+    # The same, a little later.
+    def soon
+      beside do
+        sleep 0.01
+        yield
+      end
+    end
+
     private
 
     def quietly
