@@ -52,6 +52,48 @@ module LikeRuby
     end
   end
 
+  # What two attempts by the block to send give when the peer of a datagram socket is closed.
+  def sending_to_a_closed_peer
+    a, b = UNIXSocket.pair(:DGRAM)
+    b.close
+    Array.new(2) { outcome { yield a } }
+  ensure
+    close_all(a)
+  end
+
+  # Yields a UNIXSocket with a pipe behind its number.
+  def with_a_pipe_behind_a_socket
+    a, b = UNIXSocket.pair
+    r, w = IO.pipe
+    IO.for_fd(b.fileno, "r", autoclose: false).reopen(r)
+    yield b
+  ensure
+    close_all(a, b, r, w)
+  end
+
+  # Destinations that a UNIX socket cannot send to; folder is an empty one.
+  def no_destinations(folder)
+    [Socket.sockaddr_un("#{folder}/none"), Socket.sockaddr_in(1, "127.0.0.1"), Addrinfo.tcp("127.0.0.1", 1),
+     "", "x", "\0" * 3, "x" * 5000, 1, :symbol, [], Object.new, Addrinfo.allocate]
+  end
+
+  # Runs a script three times under GC.stress, and compacted: with a datagram pair a, b, and a message that grows.
+  def assert_survives_gc_stress(script, before = "")
+    assert_child "ok\n", <<~RUBY
+      require "socket"
+      GC.auto_compact = true if GC.respond_to?(:auto_compact=)
+      a, b = UNIXSocket.pair(:DGRAM)
+      #{before}
+      GC.stress = true
+      3.times do |i|
+        message = "hello" * (10 + 2000 * i)
+        #{script}
+      end
+      GC.stress = false
+      puts "ok"
+    RUBY
+  end
+
   # Objects that the block allocates; it has run once before.
   def allocations
     yield

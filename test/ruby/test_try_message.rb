@@ -211,9 +211,7 @@ class TryMessageTest < EagainTest
       assert_receives_like_ruby(server) { Eagain.trysendmsg(client, "hi", 0, server.local_address) }
       assert_receives_like_ruby(server) { Eagain.trysendmsg(client, %w[h i], 0, server.local_address.to_sockaddr,
         $stdin) }
-      [Socket.sockaddr_un("#{dir}/none"), Socket.sockaddr_in(1, "127.0.0.1"), "", "x", "\0" * 3, "x" * 5000, 1,
-       :symbol, [],
-       Object.new, Addrinfo.allocate].each do |dest|
+      no_destinations(dir).each do |dest|
         assert_fails_like_ruby(-> { client.sendmsg("hi", 0, dest) },
                                -> { Eagain.trysendmsg(client, "hi", 0, dest) }, dest.class)
       end
@@ -252,12 +250,10 @@ class TryMessageTest < EagainTest
       assert_raises(TypeError) { Eagain.trysendmsg(object, "x") }
       assert_raises(TypeError) { Eagain.trysendmsg(object, "x", 0, nil, $stdin) }
     end
-    a, b = UNIXSocket.pair
-    r, w = IO.pipe
-    IO.for_fd(b.fileno, "r", autoclose: false).reopen(r)
-    assert_raises(Errno::ENOTSOCK) { Eagain.tryrecvmsg(b) }
-    assert_raises(Errno::ENOTSOCK) { Eagain.trysendmsg(b, "x") }
-    close_all(a, b, r, w)
+    with_a_pipe_behind_a_socket do |b|
+      assert_raises(Errno::ENOTSOCK) { Eagain.tryrecvmsg(b) }
+      assert_raises(Errno::ENOTSOCK) { Eagain.trysendmsg(b, "x") }
+    end
   end
 
   def test_closed_and_uninitialized
@@ -303,11 +299,7 @@ class TryMessageTest < EagainTest
       assert_fails_like_ruby(-> { a.sendmsg("x") }, -> { Eagain.trysendmsg(a, %w[x y]) }, kind)
     end
     calls = [->(socket) { socket.sendmsg("x") }, ->(socket) { Eagain.trysendmsg(socket, "x") }]
-    theirs, ours = calls.map do |call|
-      a, b = UNIXSocket.pair(:DGRAM)
-      b.close
-      Array.new(2) { outcome { call.call(a) } }.tap { a.close }
-    end
+    theirs, ours = calls.map { |call| sending_to_a_closed_peer(&call) }
     assert_equal [Errno::ECONNREFUSED, "Connection refused - sendmsg(2)"], ours[0]
     assert_equal theirs, ours
   end
@@ -384,27 +376,16 @@ class TryMessageTest < EagainTest
   end
 
   def test_under_gc_stress_and_compaction
-    script = <<~RUBY
-      require "socket"
-      GC.auto_compact = true if GC.respond_to?(:auto_compact=)
-      a, b = UNIXSocket.pair(:DGRAM)
-      number = [0].pack("i")
-      GC.stress = true
-      3.times do |i|
-        message = "hello" * (10 + 2000 * i)
-        raise unless Eagain.trysendmsg(a, message) == message.bytesize
-        raise unless Eagain.tryrecvmsg(b)[0] == message
-        raise unless Eagain.trysendmsg(a, [message, "tail"], 0, nil, $stdin, ["SOCKET", "RIGHTS", number.dup],
-          b) == message.bytesize + 4
-        data, sender, flags, *controls = Eagain.tryrecvmsg(b, scm_rights: true)
-        raise unless data == message + "tail"
-        raise unless controls.sum { |control| control.unix_rights.size } == 3
-        raise unless Eagain.tryrecvmsg(b, scm_rights: true) == :wait_readable
-      end
-      GC.stress = false
-      puts "ok"
+    assert_survives_gc_stress(<<~RUBY, 'number = [0].pack("i")')
+      raise unless Eagain.trysendmsg(a, message) == message.bytesize
+      raise unless Eagain.tryrecvmsg(b)[0] == message
+      raise unless Eagain.trysendmsg(a, [message, "tail"], 0, nil, $stdin, ["SOCKET", "RIGHTS", number.dup],
+        b) == message.bytesize + 4
+      data, sender, flags, *controls = Eagain.tryrecvmsg(b, scm_rights: true)
+      raise unless data == message + "tail"
+      raise unless controls.sum { |control| control.unix_rights.size } == 3
+      raise unless Eagain.tryrecvmsg(b, scm_rights: true) == :wait_readable
     RUBY
-    assert_child "ok\n", script
   end
 
   def test_in_ractors

@@ -24,12 +24,10 @@ class TrySocketErrorsTest < EagainTest
       assert_raises(TypeError) { Eagain.tryrecvfrom(object, 1) }
       assert_raises(TypeError) { Eagain.trysend(object, "x") }
     end
-    a, b = UNIXSocket.pair
-    r, w = IO.pipe
-    IO.for_fd(b.fileno, "r", autoclose: false).reopen(r)
-    assert_fails_like_ruby(-> { b.recv_nonblock(1) }, -> { Eagain.tryrecv(b, 1) }, "ENOTSOCK")
-    assert_fails_like_ruby(-> { b.send("x", 0) }, -> { Eagain.trysend(b, "x") }, "ENOTSOCK")
-    close_all(a, b, r, w)
+    with_a_pipe_behind_a_socket do |b|
+      assert_fails_like_ruby(-> { b.recv_nonblock(1) }, -> { Eagain.tryrecv(b, 1) }, "ENOTSOCK")
+      assert_fails_like_ruby(-> { b.send("x", 0) }, -> { Eagain.trysend(b, "x") }, "ENOTSOCK")
+    end
   end
 
   def test_closed_and_uninitialized
@@ -90,11 +88,7 @@ class TrySocketErrorsTest < EagainTest
 
   def test_a_closed_peer_of_a_datagram_socket
     calls = [->(socket) { socket.send("x", 0) }, ->(socket) { Eagain.trysend(socket, "x") }]
-    theirs, ours = calls.map do |call|
-      a, b = UNIXSocket.pair(:DGRAM)
-      b.close
-      Array.new(2) { outcome { call.call(a) } }.tap { a.close }
-    end
+    theirs, ours = calls.map { |call| sending_to_a_closed_peer(&call) }
     assert_equal [Errno::ECONNREFUSED, "Connection refused - send(2)"], ours[0]
     assert_equal theirs, ours
   end
