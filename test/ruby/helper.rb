@@ -132,9 +132,6 @@ module Support
     assert expected.b == actual.b, "the same length, but other bytes"
   end
 
-  # Does the running Ruby call this hook (and the scheduler have it)?
-  def hook?(name) = (PEER ? Async::Scheduler : Eagain::Scheduler).method_defined?(name)
-
   def only_ours
     skip "about Eagain::Scheduler alone" if PEER
   end
@@ -292,4 +289,8 @@ end
 
 class EagainTest < Minitest::Test
   include Support
+
+  # Does the scheduler have this hook, for tests that are defined only then?
+  def self.hook?(name) = (PEER ? Async::Scheduler : Eagain::Scheduler).method_defined?(name)
+  def hook?(name) = self.class.hook?(name)
 end

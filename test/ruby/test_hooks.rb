@@ -8,6 +8,7 @@ require_relative "helper"
 # fibers would call the hooks in another order than they expect; so these tests do theirs outside.
 class HooksTest < EagainTest
   VERSION = PEER ? 0 : Eagain::Scheduler::INTERFACE_VERSION
+  MINIMUM_PROGRESS = VERSION < 4 # what length means; later: at most
   EAGAIN = -Errno::EAGAIN::Errno
   EPIPE = -Errno::EPIPE::Errno
 
@@ -47,10 +48,6 @@ class HooksTest < EagainTest
     scheduler.public_send(hook, io, buf, *where)
   end
 
-  def minimum_progress?
-    VERSION < 4
-  end
-
   def test_arity_is_that_of_the_version
     expected = VERSION < 2 ? [3, 4] : [4, 5]
     assert_equal expected.first, Eagain::Scheduler.instance_method(:io_read).arity
@@ -65,7 +62,7 @@ class HooksTest < EagainTest
     hooks do |scheduler, a, b|
       outside { b.write("abc") }
       buf = buffer(16)
-      assert_equal 3, call(scheduler, :io_read, a, buf, length: minimum_progress? ? 1 : 16)
+      assert_equal 3, call(scheduler, :io_read, a, buf, length: MINIMUM_PROGRESS ? 1 : 16)
       assert_equal "abc", buf.get_string(0, 3)
     end
   end
@@ -73,60 +70,62 @@ class HooksTest < EagainTest
   def test_io_read_at_the_end_is_zero
     hooks do |scheduler, a, b|
       outside { b.close }
-      assert_equal 0, call(scheduler, :io_read, a, buffer(8), length: minimum_progress? ? 1 : 8)
+      assert_equal 0, call(scheduler, :io_read, a, buffer(8), length: MINIMUM_PROGRESS ? 1 : 8)
     end
   end
 
-  def test_io_read_of_an_offset
-    skip "no offset before version 2" if VERSION < 2
-    hooks do |scheduler, a, b|
-      outside { b.write("abc") }
-      buf = buffer(16, "................")
-      assert_equal 3, call(scheduler, :io_read, a, buf, length: 3, offset: 5)
-      assert_equal ".....abc........", buf.get_string
+  if VERSION >= 2
+    def test_io_read_of_an_offset
+      hooks do |scheduler, a, b|
+        outside { b.write("abc") }
+        buf = buffer(16, "................")
+        assert_equal 3, call(scheduler, :io_read, a, buf, length: 3, offset: 5)
+        assert_equal ".....abc........", buf.get_string
+      end
     end
   end
 
-  def test_io_read_makes_the_least_progress_that_was_asked
-    skip "from version 4 on it makes one transfer" unless minimum_progress?
-    hooks do |scheduler, a, b|
-      later(scheduler) { b.write("ab") }
-      later(scheduler, 0.004) { b.write("cde") }
-      buf = buffer(16)
-      assert_equal 5, call(scheduler, :io_read, a, buf, length: 4)
-      assert_equal "abcde", buf.get_string(0, 5)
-      outside { b.write("fg") }
-      assert_equal 2, call(scheduler, :io_read, a, buf, length: 0)
-      later(scheduler) { b.write("x") }
-      later(scheduler, 0.004) { b.close }
-      assert_equal 1, call(scheduler, :io_read, a, buf, length: 8)
+  if MINIMUM_PROGRESS
+    def test_io_read_makes_the_least_progress_that_was_asked
+      hooks do |scheduler, a, b|
+        later(scheduler) { b.write("ab") }
+        later(scheduler, 0.004) { b.write("cde") }
+        buf = buffer(16)
+        assert_equal 5, call(scheduler, :io_read, a, buf, length: 4)
+        assert_equal "abcde", buf.get_string(0, 5)
+        outside { b.write("fg") }
+        assert_equal 2, call(scheduler, :io_read, a, buf, length: 0)
+        later(scheduler) { b.write("x") }
+        later(scheduler, 0.004) { b.close }
+        assert_equal 1, call(scheduler, :io_read, a, buf, length: 8)
+      end
     end
   end
 
-  def test_io_read_is_one_transfer_of_at_most_length
-    skip "before version 4 it waits for the least progress" if minimum_progress?
-    hooks do |scheduler, a, b|
-      buf = buffer(16, "................")
-      assert_equal EAGAIN, call(scheduler, :io_read, a, buf, length: 16)
-      outside { b.write("abcdef") }
-      assert_equal 2, call(scheduler, :io_read, a, buf, length: 2)
-      assert_equal "ab..............", buf.get_string
-      assert_equal 4, call(scheduler, :io_read, a, buf, length: 12, offset: 4), "a short count is returned at once"
-      assert_equal "ab..cdef........", buf.get_string
-      assert_equal EAGAIN, call(scheduler, :io_read, a, buf, length: 1)
+  unless MINIMUM_PROGRESS
+    def test_io_read_is_one_transfer_of_at_most_length
+      hooks do |scheduler, a, b|
+        buf = buffer(16, "................")
+        assert_equal EAGAIN, call(scheduler, :io_read, a, buf, length: 16)
+        outside { b.write("abcdef") }
+        assert_equal 2, call(scheduler, :io_read, a, buf, length: 2)
+        assert_equal "ab..............", buf.get_string
+        assert_equal 4, call(scheduler, :io_read, a, buf, length: 12, offset: 4), "a short count is returned at once"
+        assert_equal "ab..cdef........", buf.get_string
+        assert_equal EAGAIN, call(scheduler, :io_read, a, buf, length: 1)
+      end
     end
-  end
 
-  def test_zero_length_does_nothing
-    skip "before version 4 it means: whatever comes" if minimum_progress?
-    hooks do |scheduler, a, b|
-      assert_equal 0, call(scheduler, :io_read, a, buffer(4), length: 0)
-      assert_equal 0, call(scheduler, :io_write, a, buffer(4, "abcd"), length: 0)
-      outside { b.write("x") }
-      assert_equal 0, call(scheduler, :io_read, a, buffer(4), length: 0)
-      outside do
-        assert_equal "x", a.readpartial(4)
-        assert_equal :wait_readable, b.read_nonblock(1, exception: false)
+    def test_zero_length_does_nothing
+      hooks do |scheduler, a, b|
+        assert_equal 0, call(scheduler, :io_read, a, buffer(4), length: 0)
+        assert_equal 0, call(scheduler, :io_write, a, buffer(4, "abcd"), length: 0)
+        outside { b.write("x") }
+        assert_equal 0, call(scheduler, :io_read, a, buffer(4), length: 0)
+        outside do
+          assert_equal "x", a.readpartial(4)
+          assert_equal :wait_readable, b.read_nonblock(1, exception: false)
+        end
       end
     end
   end
@@ -152,7 +151,7 @@ class HooksTest < EagainTest
     pair.each { |io| io.nonblock = false }
     hooks(pair) do |scheduler, r, w|
       buf = buffer(8)
-      if minimum_progress?
+      if MINIMUM_PROGRESS
         later(scheduler) { w.write("abc") }
       else
         assert_equal EAGAIN, call(scheduler, :io_read, r, buf, length: 3)
@@ -181,35 +180,38 @@ class HooksTest < EagainTest
     end
   end
 
-  def test_io_write_of_an_offset
-    skip "no offset before version 2" if VERSION < 2
-    hooks do |scheduler, a, b|
-      count = call(scheduler, :io_write, a, buffer(8, "abcdefgh"), length: 3, offset: 2)
-      expected = minimum_progress? ? "cdefgh" : "cde"
-      assert_equal expected.size, count
-      outside { assert_equal expected, b.readpartial(10) }
+  if VERSION >= 2
+    def test_io_write_of_an_offset
+      hooks do |scheduler, a, b|
+        count = call(scheduler, :io_write, a, buffer(8, "abcdefgh"), length: 3, offset: 2)
+        expected = MINIMUM_PROGRESS ? "cdefgh" : "cde"
+        assert_equal expected.size, count
+        outside { assert_equal expected, b.readpartial(10) }
+      end
     end
   end
 
-  def test_io_write_makes_the_least_progress_that_was_asked
-    skip "from version 4 on it makes one transfer" unless minimum_progress?
-    size = 1_000_000
-    hooks do |scheduler, a, b|
-      reader = Thread.new { b.read(size).bytesize }
-      assert_equal size, call(scheduler, :io_write, a, buffer(size), length: size)
-      assert_equal size, reader.value
+  if MINIMUM_PROGRESS
+    def test_io_write_makes_the_least_progress_that_was_asked
+      size = 1_000_000
+      hooks do |scheduler, a, b|
+        reader = Thread.new { b.read(size).bytesize }
+        assert_equal size, call(scheduler, :io_write, a, buffer(size), length: size)
+        assert_equal size, reader.value
+      end
     end
   end
 
-  def test_io_write_is_one_transfer
-    skip "before version 4 it waits for the least progress" if minimum_progress?
-    size = 10_000_000
-    hooks do |scheduler, a, b|
-      count = call(scheduler, :io_write, a, buffer(size), length: size)
-      assert_includes 1...size, count
-      filled = call(scheduler, :io_write, a, buffer(size), length: size) until filled == EAGAIN
-      outside { b.readpartial(100_000) }
-      assert_operator call(scheduler, :io_write, a, buffer(size), length: size), :>, 0
+  unless MINIMUM_PROGRESS
+    def test_io_write_is_one_transfer
+      size = 10_000_000
+      hooks do |scheduler, a, b|
+        count = call(scheduler, :io_write, a, buffer(size), length: size)
+        assert_includes 1...size, count
+        filled = call(scheduler, :io_write, a, buffer(size), length: size) until filled == EAGAIN
+        outside { b.readpartial(100_000) }
+        assert_operator call(scheduler, :io_write, a, buffer(size), length: size), :>, 0
+      end
     end
   end
 
@@ -220,7 +222,7 @@ class HooksTest < EagainTest
       hooks([file]) do |scheduler, f|
         assert_equal 8, call(scheduler, :io_pwrite, f, buffer(8, "abcdefgh"), from: 4, length: 8)
         buf = buffer(8)
-        assert_equal 4, call(scheduler, :io_pread, f, buf, from: 8, length: minimum_progress? ? 1 : 4)
+        assert_equal 4, call(scheduler, :io_pread, f, buf, from: 8, length: MINIMUM_PROGRESS ? 1 : 4)
         assert_equal "efgh", buf.get_string(0, 4)
         assert_equal 0, call(scheduler, :io_pread, f, buf, from: 100, length: 1)
         assert_equal 12, File.size(f.path)
@@ -228,15 +230,16 @@ class HooksTest < EagainTest
     end
   end
 
-  def test_positional_hooks_of_an_offset
-    skip "no offset before version 2" if VERSION < 2
-    Tempfile.create("hooks") do |file|
-      hooks([file]) do |scheduler, f|
-        call(scheduler, :io_pwrite, f, buffer(8, "abcdefgh"), from: 0, length: 6, offset: 2)
-        buf = buffer(8, "........")
-        count = call(scheduler, :io_pread, f, buf, from: 1, length: 3, offset: 5)
-        assert_equal 3, count
-        assert_equal ".....def", buf.get_string
+  if VERSION >= 2
+    def test_positional_hooks_of_an_offset
+      Tempfile.create("hooks") do |file|
+        hooks([file]) do |scheduler, f|
+          call(scheduler, :io_pwrite, f, buffer(8, "abcdefgh"), from: 0, length: 6, offset: 2)
+          buf = buffer(8, "........")
+          count = call(scheduler, :io_pread, f, buf, from: 1, length: 3, offset: 5)
+          assert_equal 3, count
+          assert_equal ".....def", buf.get_string
+        end
       end
     end
   end
@@ -281,15 +284,16 @@ class HooksTest < EagainTest
 
   # --- io_close
 
-  def test_io_close_of_a_number_wakes_its_waiters
-    skip "Rubies of this version do not call it" if VERSION < 3
-    hooks do |scheduler, a, b|
-      waiter = task { assert_raises(IOError) { scheduler.io_wait(a, IO::READABLE, nil) } }
-      scheduler.kernel_sleep(0.002)
-      a.autoclose = false
-      scheduler.io_close(a.fileno)
-      await("waiter") { waiter.done? }
-      outside { assert_equal "", b.read }
+  if VERSION >= 3
+    def test_io_close_of_a_number_wakes_its_waiters
+      hooks do |scheduler, a, b|
+        waiter = task { assert_raises(IOError) { scheduler.io_wait(a, IO::READABLE, nil) } }
+        scheduler.kernel_sleep(0.002)
+        a.autoclose = false
+        scheduler.io_close(a.fileno)
+        await("waiter") { waiter.done? }
+        outside { assert_equal "", b.read }
+      end
     end
   end
 
@@ -374,12 +378,13 @@ class HooksTest < EagainTest
     end
   end
 
-  def test_blocking_operation_wait
-    skip "this Ruby has no such hook" unless hook?(:blocking_operation_wait) && Fiber.respond_to?(:blocking)
-    hooks do |scheduler|
-      ran = false
-      scheduler.blocking_operation_wait(-> { ran = true })
-      assert ran
+  if hook?(:blocking_operation_wait) && Fiber.respond_to?(:blocking)
+    def test_blocking_operation_wait
+      hooks do |scheduler|
+        ran = false
+        scheduler.blocking_operation_wait(-> { ran = true })
+        assert ran
+      end
     end
   end
 
@@ -425,68 +430,67 @@ class HooksTest < EagainTest
     scheduler.fiber_interrupt(operation, IOError.new("stream closed"))
   end
 
-  def test_fiber_interrupt_of_an_operation
-    skip "Rubies of this version hand over fibers" if VERSION < 5
-    hooks do |scheduler|
-      operation = nil
-      job = task do
-        operation = Operation.new(Fiber.current)
-        begin
-          scheduler.kernel_sleep(100)
-          :slept
-        rescue IOError => e
-          e.message
-        ensure
-          operation.finish
-        end
-      end
-      interrupt(scheduler, operation)
-      await("interrupt") { job.done? }
-      assert_equal "stream closed", job.value
-    end
-  end
-
-  def test_fiber_interrupt_of_an_operation_that_is_over_disturbs_nobody
-    skip "Rubies of this version hand over fibers" if VERSION < 5
-    hooks do |scheduler|
-      operation = nil
-      job = task do
-        operation = Operation.new(Fiber.current)
-        scheduler.kernel_sleep(0.001)
-        operation.finish
-        scheduler.kernel_sleep(0.01)
-        :undisturbed
-      end
-      scheduler.kernel_sleep(0.004)
-      interrupt(scheduler, operation)
-      await("job") { job.done? }
-      assert_equal :undisturbed, job.value
-    end
-  end
-
-  def test_fiber_interrupt_from_a_thread_races_with_the_end_of_the_operation
-    skip "Rubies of this version hand over fibers" if VERSION < 5
-    hooks do |scheduler|
-      100.times do
+  if VERSION >= 5
+    def test_fiber_interrupt_of_an_operation
+      hooks do |scheduler|
         operation = nil
         job = task do
           operation = Operation.new(Fiber.current)
           begin
-            scheduler.block(:blocker, nil)
-          rescue IOError
-            nil # the interrupt came first
+            scheduler.kernel_sleep(100)
+            :slept
+          rescue IOError => e
+            e.message
           ensure
             operation.finish
           end
-          scheduler.kernel_sleep(0.0005)
+        end
+        interrupt(scheduler, operation)
+        await("interrupt") { job.done? }
+        assert_equal "stream closed", job.value
+      end
+    end
+
+    def test_fiber_interrupt_of_an_operation_that_is_over_disturbs_nobody
+      hooks do |scheduler|
+        operation = nil
+        job = task do
+          operation = Operation.new(Fiber.current)
+          scheduler.kernel_sleep(0.001)
+          operation.finish
+          scheduler.kernel_sleep(0.01)
           :undisturbed
         end
-        fiber = job.fiber
-        thread = Thread.new { interrupt(scheduler, operation) }
-        scheduler.unblock(:blocker, fiber)
+        scheduler.kernel_sleep(0.004)
+        interrupt(scheduler, operation)
         await("job") { job.done? }
         assert_equal :undisturbed, job.value
-        thread.join
+      end
+    end
+
+    def test_fiber_interrupt_from_a_thread_races_with_the_end_of_the_operation
+      hooks do |scheduler|
+        100.times do
+          operation = nil
+          job = task do
+            operation = Operation.new(Fiber.current)
+            begin
+              scheduler.block(:blocker, nil)
+            rescue IOError
+              nil # the interrupt came first
+            ensure
+              operation.finish
+            end
+            scheduler.kernel_sleep(0.0005)
+            :undisturbed
+          end
+          fiber = job.fiber
+          thread = Thread.new { interrupt(scheduler, operation) }
+          scheduler.unblock(:blocker, fiber)
+          await("job") { job.done? }
+          assert_equal :undisturbed, job.value
+          thread.join
+        end
       end
     end
   end

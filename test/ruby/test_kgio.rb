@@ -450,7 +450,6 @@ class KgioTest < EagainTest
   end
 
   def test_ractors
-    skip "no Ractors" unless defined?(Ractor)
     assert_child "\"abc\"\n", <<~'RUBY'
       require "eagain/kgio"
       ractor = Ractor.new do

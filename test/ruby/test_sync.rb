@@ -58,18 +58,19 @@ class SyncTest < EagainTest
     end
   end
 
-  def test_queue_pop_with_timeout
-    ruby_at_least "3.2", "Queue#pop(timeout:) is missing"
-    schedule do
-      queue = Queue.new
-      assert_nil queue.pop(timeout: 0.01)
-      assert_nil queue.pop(timeout: 0)
-      task { queue << 1 }
-      assert_equal 1, queue.pop(timeout: 5)
-      sized = SizedQueue.new(1)
-      sized << 1
-      assert_nil sized.push(2, timeout: 0.01)
-      assert_equal 1, sized.pop(timeout: 1)
+  if RUBY_VERSION >= "3.2" # it has no timeout: before
+    def test_queue_pop_with_timeout
+      schedule do
+        queue = Queue.new
+        assert_nil queue.pop(timeout: 0.01)
+        assert_nil queue.pop(timeout: 0)
+        task { queue << 1 }
+        assert_equal 1, queue.pop(timeout: 5)
+        sized = SizedQueue.new(1)
+        sized << 1
+        assert_nil sized.push(2, timeout: 0.01)
+        assert_equal 1, sized.pop(timeout: 1)
+      end
     end
   end
 
