@@ -1,15 +1,29 @@
-/* The blocking twins of the calls that servers make all the time, where they need neither a wait nor a
- * timeout: one call from Ruby, one attempt. The rest of each is in lib/eagain/blocking.rb. */
+/* The blocking twins of the calls that servers make all the time, where they need no wait: one call from
+ * Ruby, one attempt. The rest of each is in lib/eagain/blocking.rb.
+ *
+ * Ruby hands keywords to a method in C as a Hash; no other is made of it. */
 #include "calls.h"
 
 #define OPTIONAL(argc, argv, i) ((argc) > (i) ? (argv)[i] : Qnil)
 
-static ID read_in_time, write_in_time, recv_in_time, sendto_in_time;
-static ID read_again, write_rest, recv_again, sendto_again;
+static ID id_timeout, read_again, write_rest, write_all, recv_again, sendto_again;
 
-/* With keywords, it is the method of blocking.rb that knows what to do. */
-static VALUE in_time(VALUE self, ID method, int argc, VALUE *argv) {
-    return rb_funcallv_kw(self, method, argc, argv, RB_PASS_KEYWORDS);
+/* Takes timeout:, the one keyword that there is, from the arguments: nil if it is not given. */
+static inline VALUE take_timeout(int *argc, const VALUE *argv) {
+    if (RB_LIKELY(!rb_keyword_given_p()))
+        return Qnil;
+    VALUE options = argv[--*argc];
+    VALUE timeout = rb_hash_lookup2(options, ID2SYM(id_timeout), Qundef);
+    if (RB_UNLIKELY(timeout == Qundef || RHASH_SIZE(options) != 1)) {
+        options = rb_hash_dup(options);
+        rb_get_kwargs(options, &id_timeout, 0, 1, &timeout); /* ArgumentError */
+    }
+    return timeout;
+}
+
+/* The deadline, as the methods of blocking.rb take it. */
+static inline VALUE limit_of(VALUE timeout) {
+    return RB_LIKELY(!RTEST(timeout)) ? Qnil : LL2NUM(ea_deadline_of(timeout));
 }
 
 /* call-seq: Eagain.read(io, maxlen, buffer = nil, timeout: nil) -> String or nil
@@ -20,15 +34,14 @@ static VALUE in_time(VALUE self, ID method, int argc, VALUE *argv) {
  * otherwise: what Ruby has read ahead is given out first. +io+ may be an OpenSSL::SSL::SSLSocket, for
  * whose sake the wait may be for room to write. */
 static VALUE s_read(int argc, VALUE *argv, VALUE self) {
-    if (RB_UNLIKELY(rb_keyword_given_p()))
-        return in_time(self, read_in_time, argc, argv);
+    VALUE timeout = take_timeout(&argc, argv);
     rb_check_arity(argc, 2, 3);
-    VALUE buffer = OPTIONAL(argc, argv, 2);
+    VALUE buffer = OPTIONAL(argc, argv, 2), limit = limit_of(timeout);
     ea_wait_account();
     VALUE answer = ea_tryread(argv[0], argv[1], buffer);
     if (RB_LIKELY(!RB_SYMBOL_P(answer)))
         return answer;
-    return rb_funcall(self, read_again, 4, argv[0], argv[1], buffer, answer);
+    return rb_funcall(self, read_again, 5, argv[0], argv[1], buffer, answer, limit);
 }
 
 /* call-seq: Eagain.write(io, *strings, timeout: nil) -> Integer
@@ -40,19 +53,20 @@ static VALUE s_read(int argc, VALUE *argv, VALUE self) {
  *
  * TimeoutError#written says how many bytes were written before the time was over. */
 static VALUE s_write(int argc, VALUE *argv, VALUE self) {
-    if (RB_UNLIKELY(rb_keyword_given_p()))
-        return in_time(self, write_in_time, argc, argv);
+    VALUE timeout = take_timeout(&argc, argv);
     rb_check_arity(argc, 1, UNLIMITED_ARGUMENTS);
-    if (RB_UNLIKELY(argc != 2 || !RB_TYPE_P(argv[1], T_STRING)))
-        return rb_funcallv(self, write_in_time, argc, argv);
-    VALUE string = argv[1];
+    VALUE limit = limit_of(timeout);
+    if (argc != 2)
+        return rb_funcall(self, write_all, 3, argv[0], rb_ary_new_from_values(argc - 1, argv + 1),
+                          limit);
+    VALUE string = rb_obj_as_string(argv[1]);
     if (RB_UNLIKELY(ea_wait_accounts())) /* it is written as it is now */
         string = rb_str_new_frozen(string);
     ea_wait_account();
     VALUE answer = ea_trywrite(argv[0], string);
     if (RB_LIKELY(RB_FIXNUM_P(answer) && FIX2LONG(answer) >= RSTRING_LEN(string)))
         return answer;
-    return rb_funcall(self, write_rest, 4, argv[0], string, Qnil, answer);
+    return rb_funcall(self, write_rest, 4, argv[0], string, limit, answer);
 }
 
 /* call-seq: Eagain.recv(socket, maxlen, flags = 0, buffer = nil, timeout: nil) -> String or nil
@@ -60,15 +74,15 @@ static VALUE s_write(int argc, VALUE *argv, VALUE self) {
  * Receives from a socket, as recv(2) with +flags+ (Socket::MSG_PEEK...), or waits for a message.
  * Returns the bytes, in +buffer+ if that is given; nil at the end of a stream. */
 static VALUE s_recv(int argc, VALUE *argv, VALUE self) {
-    if (RB_UNLIKELY(rb_keyword_given_p()))
-        return in_time(self, recv_in_time, argc, argv);
+    VALUE timeout = take_timeout(&argc, argv);
     rb_check_arity(argc, 2, 4);
     VALUE flags = argc > 2 ? argv[2] : INT2FIX(0), buffer = OPTIONAL(argc, argv, 3);
+    VALUE limit = limit_of(timeout);
     ea_wait_account();
     VALUE answer = ea_tryrecv(argv[0], argv[1], flags, buffer);
     if (RB_LIKELY(!RB_SYMBOL_P(answer)))
         return answer;
-    return rb_funcall(self, recv_again, 5, argv[0], argv[1], flags, buffer, answer);
+    return rb_funcall(self, recv_again, 6, argv[0], argv[1], flags, buffer, answer, limit);
 }
 
 /* call-seq: Eagain.sendto(socket, string, flags = 0, dest = nil, timeout: nil) -> Integer
@@ -77,24 +91,22 @@ static VALUE s_recv(int argc, VALUE *argv, VALUE self) {
  * sendto(2): in one piece, or, on a stream, as much as there is room for. Returns the count of bytes.
  * (The twin of trysend; +Eagain.send+ is Object's.) */
 static VALUE s_sendto(int argc, VALUE *argv, VALUE self) {
-    if (RB_UNLIKELY(rb_keyword_given_p()))
-        return in_time(self, sendto_in_time, argc, argv);
+    VALUE timeout = take_timeout(&argc, argv);
     rb_check_arity(argc, 2, 4);
     VALUE flags = argc > 2 ? argv[2] : INT2FIX(0), dest = OPTIONAL(argc, argv, 3);
+    VALUE limit = limit_of(timeout);
     ea_wait_account();
     VALUE answer = ea_trysend(argv[0], argv[1], flags, dest);
     if (RB_LIKELY(!RB_SYMBOL_P(answer)))
         return answer;
-    return rb_funcall(self, sendto_again, 5, argv[0], argv[1], flags, dest, answer);
+    return rb_funcall(self, sendto_again, 6, argv[0], argv[1], flags, dest, answer, limit);
 }
 
 void ea_init_twins(VALUE module) {
-    read_in_time = rb_intern("read_in_time");
-    write_in_time = rb_intern("write_in_time");
-    recv_in_time = rb_intern("recv_in_time");
-    sendto_in_time = rb_intern("sendto_in_time");
+    id_timeout = rb_intern("timeout");
     read_again = rb_intern("read_again");
     write_rest = rb_intern("write_rest");
+    write_all = rb_intern("write_all");
     recv_again = rb_intern("recv_again");
     sendto_again = rb_intern("sendto_again");
     rb_define_singleton_method(module, "read", s_read, -1);

@@ -106,41 +106,19 @@ module Eagain
 
     private
 
-    # read, write, recv and sendto are methods of the extension, which do what needs neither a wait nor a
-    # timeout. With a timeout it is these that run; after a would-block, those below.
+    # read, write, recv and sendto are methods of the extension, which make the first attempt. After a
+    # would-block, and for what is written in pieces, it is these that go on; limit is the deadline, or nil.
 
-    def read_in_time(io, maxlen, buffer = nil, timeout: nil)
-      attempt(io, timeout) { tryread(io, maxlen, buffer) }
+    def read_again(io, maxlen, buffer, answer, limit)
+      again(io, limit, answer) { tryread(io, maxlen, buffer) }
     end
 
-    def write_in_time(io, *strings, timeout: nil)
-      limit = timeout && deadline(timeout)
-      return write_all(io, strings, limit) unless strings.size == 1
-
-      string = strings[0].to_s
-      string = string.dup if accounts? # others may change theirs meanwhile
-      account
-      write_rest(io, string, limit, trywrite(io, string))
+    def recv_again(socket, maxlen, flags, buffer, answer, limit)
+      again(socket, limit, answer) { tryrecv(socket, maxlen, flags, buffer) }
     end
 
-    def recv_in_time(socket, maxlen, flags = 0, buffer = nil, timeout: nil)
-      attempt(socket, timeout) { tryrecv(socket, maxlen, flags, buffer) }
-    end
-
-    def sendto_in_time(socket, string, flags = 0, dest = nil, timeout: nil)
-      attempt(socket, timeout) { trysend(socket, string, flags, dest) }
-    end
-
-    def read_again(io, maxlen, buffer, answer)
-      again(io, nil, answer) { tryread(io, maxlen, buffer) }
-    end
-
-    def recv_again(socket, maxlen, flags, buffer, answer)
-      again(socket, nil, answer) { tryrecv(socket, maxlen, flags, buffer) }
-    end
-
-    def sendto_again(socket, string, flags, dest, answer)
-      again(socket, nil, answer) { trysend(socket, string, flags, dest) }
+    def sendto_again(socket, string, flags, dest, answer, limit)
+      again(socket, limit, answer) { trysend(socket, string, flags, dest) }
     end
 
     # Yields until the answer is not a would-block.
