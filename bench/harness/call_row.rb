@@ -51,6 +51,38 @@ module Bench
     end
   end
 
+  # A message of 11 bytes, written to one end of a pair and read from the other.
+  class MessageRow < CallRow
+    private
+
+    def pair = @peer.unix_pair
+
+    def subjects
+      a, b = pair
+      { a: a, b: b, message: "hello world", buffer: +"" }
+    end
+
+    def expected?(answer)
+      answer == "hello world"
+    end
+  end
+
+  # A read that finds nothing.
+  class WouldBlockRow < CallRow
+    private
+
+    def pair = @peer.unix_pair
+
+    def subjects
+      @pair = pair # the other end stays open
+      { a: @pair[0], buffer: +"" }
+    end
+
+    def expected?(answer)
+      answer == :wait_readable
+    end
+  end
+
   # A peer of such rows. A subclass states the expression for each row that it has a call for.
   class CallPeer < Peer
     class << self

@@ -7,19 +7,13 @@ module Bench
   module Peers
     # kgio's interface, from this checkout.
     class EagainKgio < EagainTry
+      include Kgio::Ends
+
       title "kgio's methods from eagain/kgio"
       calls Kgio.calls
 
       def self.features
         ["eagain/kgio"]
-      end
-
-      def unix_pair(type = :STREAM)
-        ::Kgio::UNIXSocket.pair(type)
-      end
-
-      def pipe
-        ::Kgio::Pipe.new
       end
     end
   end

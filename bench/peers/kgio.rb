@@ -4,6 +4,18 @@ module Bench
   module Peers
     # The kgio gem, with its own classes.
     class Kgio < CallPeer
+      # What the calls are made on, as they make it.
+      module Ends
+        def unix_pair(type = :STREAM)
+          ::Kgio::UNIXSocket.pair(type)
+        end
+
+        def pipe
+          ::Kgio::Pipe.new
+        end
+      end
+      include Ends
+
       title "kgio"
       gems "kgio" => "2.11.4"
       calls(
@@ -18,14 +30,6 @@ module Bench
       def self.unavailable
         require "kgio"
         nil
-      end
-
-      def unix_pair(type = :STREAM)
-        ::Kgio::UNIXSocket.pair(type)
-      end
-
-      def pipe
-        ::Kgio::Pipe.new
       end
     end
   end

@@ -3,20 +3,13 @@
 module Bench
   module Rows
     # The same on a pipe.
-    class WouldBlockPipe < CallRow
+    class WouldBlockPipe < WouldBlockRow
       title "1,000,000 reads of an empty pipe, no exception"
       unit "read"
 
       private
 
-      def subjects
-        @ios = @peer.pipe
-        { a: @ios[0], buffer: +"" }
-      end
-
-      def expected?(answer)
-        answer == :wait_readable
-      end
+      def pair = @peer.pipe
     end
   end
 end
