@@ -26,19 +26,6 @@ static int unlink_resumed(st_data_t key, st_data_t value, st_data_t arg) {
     return ST_CONTINUE;
 }
 
-void ea_fiber_resumed_by(struct ea_fiber *record, struct ea_fiber *resumer) {
-    if (record->resumer == resumer)
-        return;
-    if (record->resumer) {
-        record->resumer->resumed--;
-        if (record->resumer->inner == record)
-            record->resumer->inner = NULL;
-    }
-    record->resumer = resumer;
-    if (resumer)
-        resumer->resumed++;
-}
-
 /* Nobody points at a record that is detached, but for the C frames of a fiber that is parked. */
 static void detach_record(struct ea_fiber *record) {
     struct ea_scheduler *scheduler = record->scheduler;
@@ -69,7 +56,7 @@ static void detach_record(struct ea_fiber *record) {
         scheduler->running = NULL;
     if (record->own)
         scheduler->own--;
-    else if (!record->standin)
+    else if (!record->standin && !record->handles)
         scheduler->foreign--;
     ea_fiber_resumed_by(record, NULL);
     if (record->resumed > 0)
@@ -82,7 +69,7 @@ static void free_record(struct ea_fiber *record) {
 }
 
 void ea_fiber_drop(struct ea_fiber *record) {
-    if (!record->standin) {
+    if (!record->standin && !record->handles) {
         st_data_t key = (st_data_t)record->fiber;
         st_delete(record->scheduler->fibers, &key, NULL);
     }
@@ -92,11 +79,17 @@ void ea_fiber_drop(struct ea_fiber *record) {
 /* Holds nothing that its fiber would miss, and nothing points into its fiber's stack (a timeout). */
 static bool blank(const struct ea_fiber *record) {
     return !record->own && record->state == EA_FIBER_RUNNING && !record->token &&
-           !record->exception && !record->inner && !record->select &&
+           !record->exception && !record->inner && !record->handler && !record->select &&
            ea_link_alone(&record->timeouts);
 }
 
-/* It is marked from now on, with those that it runs in: settle_other looks at their Fibers. */
+/* A fiber that ended with an exception pending is told of it no more than a thread. */
+static bool ended(const struct ea_fiber *record) {
+    return !record->own && record->state == EA_FIBER_RUNNING && !record->away &&
+           !RTEST(rb_fiber_alive_p(record->fiber));
+}
+
+/* It is marked from now on, with those that it runs in: ea_switch_settle looks at their Fibers. */
 static void keep_fibers(const struct ea_fiber *record) {
     for (const struct ea_fiber *up = record; up; up = up->resumer)
         RB_OBJ_WRITTEN(record->scheduler->self, Qundef, up->fiber);
@@ -120,11 +113,14 @@ static int sweep_record(st_data_t key, st_data_t value, st_data_t arg) {
     struct ea_fiber *record = (struct ea_fiber *)value;
     struct sweep *sweep = (struct sweep *)arg;
     (void)key;
-    if (record == sweep->keep || record == sweep->keep_too || !(sweep->all || blank(record)) ||
+    if (record == sweep->keep || record == sweep->keep_too ||
+        !(sweep->all || blank(record) || ended(record)) ||
         (sweep->keep_idle && ea_fiber_idles(record)))
         return ST_CONTINUE;
-    ea_link_remove(&record->ready);
-    ea_link_insert_before(&sweep->list, &record->ready);
+    for (; record; record = record->handler) {
+        ea_link_remove(&record->ready);
+        ea_link_insert_before(&sweep->list, &record->ready);
+    }
     return ST_DELETE;
 }
 
@@ -136,8 +132,9 @@ static void sweep_records(struct ea_scheduler *scheduler, struct sweep sweep) {
         ea_fiber_resumed_by(EA_CONTAINER(l, struct ea_fiber, ready), NULL);
     while (!ea_link_alone(&sweep.list)) {
         struct ea_fiber *record = EA_CONTAINER(sweep.list.next, struct ea_fiber, ready);
-        bool has_frames = record->state != EA_FIBER_RUNNING && record->started;
+        bool has_frames = record->away || (record->state != EA_FIBER_RUNNING && record->started);
         ea_link_remove(&record->ready); /* from this list */
+        record->handler = NULL;
         detach_record(record);
         /* Abandoned in mid-wait, by a fork or a close. Whoever holds the Fiber may raise in it yet, and
          * its frames look at the record then: leave it to them. Of the scheduler they may touch no more
@@ -164,7 +161,7 @@ void ea_fibers_drop_all(struct ea_scheduler *scheduler, const struct ea_fiber *k
 
 void ea_fiber_init(struct ea_fiber *record, struct ea_scheduler *scheduler, VALUE fiber) {
     record->fiber = fiber;
-    record->exception = record->io = record->buffer = Qfalse;
+    record->exception = record->io = record->buffer = record->blocker = Qfalse;
     record->scheduler = scheduler;
     ea_link_init(&record->ready);
     ea_link_init(&record->timeouts);
@@ -198,7 +195,7 @@ struct ea_fiber *ea_fiber_make(struct ea_scheduler *scheduler, VALUE fiber, bool
 struct ea_fiber *ea_fiber_current(struct ea_scheduler *scheduler) {
     VALUE fiber = rb_fiber_current();
     struct ea_fiber *running = scheduler->running;
-    if (RB_LIKELY(running && running->fiber == fiber))
+    if (RB_LIKELY(running && running->fiber == fiber && !running->away))
         return running;
     if (RB_UNLIKELY(!scheduler->thread)) {
         RB_OBJ_WRITE(scheduler->self, &scheduler->thread, rb_thread_current());
@@ -209,20 +206,19 @@ struct ea_fiber *ea_fiber_current(struct ea_scheduler *scheduler) {
     struct ea_fiber *record = ea_fiber_find(scheduler, fiber);
     if (!record)
         record = ea_fiber_make(scheduler, fiber, false);
-    /* The fiber that we switched to resumed this one, unless this one resumed it and has it back. */
+    if (RB_UNLIKELY(record->handler || record->away))
+        record = ea_fiber_handle(record);
+    /* The fiber that we switched to resumed this one, unless this one resumed it and has it back; or it
+     * yielded, and this one is resumed by whoever has resumed that. */
     const struct ea_fiber *up = running;
     while (up && up != record)
         up = up->resumer;
-    if (!up && !record->own)
-        ea_fiber_resumed_by(record, running);
-    /* It has control though nobody picked it: it was transferred to by hand, or is in a trap handler that
-     * Ruby ran when a fiber that ended handed over. */
+    if (!up && !record->own && !record->handles)
+        ea_fiber_resumed_by(record, ea_fiber_resuming(running));
+    /* It has control though nobody picked it: it was transferred to by hand. */
     if (RB_UNLIKELY(record->state == EA_FIBER_READY)) {
         ea_fiber_unready(record);
         record->doubtful = false;
-    } else if (RB_UNLIKELY(ea_fiber_idles(record))) {
-        record->state = EA_FIBER_RUNNING;
-        scheduler->parked--;
     }
     scheduler->running = record;
     keep_fibers(record);
@@ -264,9 +260,13 @@ static int abandon_record(st_data_t key, st_data_t value, st_data_t unused) {
     struct ea_fiber *record = (struct ea_fiber *)value;
     (void)key;
     (void)unused;
-    if (record->job)
-        record->job->fiber = NULL;
-    xfree(record);
+    while (record) {
+        struct ea_fiber *handler = record->handler;
+        if (record->job)
+            record->job->fiber = NULL;
+        xfree(record);
+        record = handler;
+    }
     return ST_DELETE;
 }
 
@@ -295,8 +295,9 @@ static int mark_record(st_data_t key, st_data_t value, st_data_t arg) {
     (void)arg;
     if (!blank(record))
         mark_fibers(record);
-    if (record->exception)
-        rb_gc_mark(record->exception);
+    for (; record; record = record->handler)
+        if (record->exception)
+            rb_gc_mark(record->exception);
     return ST_CONTINUE;
 }
 

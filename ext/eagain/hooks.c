@@ -149,7 +149,7 @@ static VALUE scheduler_kernel_sleep(int argc, VALUE *argv, VALUE self) {
 
 /* call-seq: block(blocker, timeout = nil) -> true or false
  *
- * Waits for #unblock; false when timeout seconds passed first. blocker is not looked at. */
+ * Waits for #unblock; false when timeout seconds passed first. */
 static VALUE scheduler_block(int argc, VALUE *argv, VALUE self) {
     struct ea_fiber *current = ea_fiber_current(ea_scheduler_get(self));
     rb_check_arity(argc, 1, 2);
@@ -161,13 +161,48 @@ static VALUE scheduler_block(int argc, VALUE *argv, VALUE self) {
         current->slept = false;
         if (ea_caller(current->scheduler) == EA_CALLER_RELOCKS) {
             current->slept = true; /* it may take more than one attempt */
+            current->blocker = argv[0];
             ea_fiber_relock(current);
             return Qtrue;
         }
     }
     int64_t deadline = ea_deadline(argc > 1 ? argv[1] : Qnil);
+    current->blocker = argv[0];
     enum ea_wake_reason reason = ea_fiber_park(current, EA_WAIT_BLOCK, -1, 0, deadline, 0);
     return reason == EA_WAKE_TIMEOUT ? Qfalse : Qtrue;
+}
+
+static bool may_be_unblocked(const struct ea_fiber *record) {
+    return record->wait == EA_WAIT_BLOCK || record->wait == EA_WAIT_SLEEP;
+}
+
+static void unblock_record(struct ea_fiber *record) {
+    if (record->state == EA_FIBER_PARKED) {
+        if (!may_be_unblocked(record))
+            return;
+        ea_fiber_wake(record);
+        record->unblocked = true;
+        ea_poll_nudge(&record->scheduler->poll);
+    } else if (record->away) {
+        /* It was woken to be told of something; it is in Ruby's list of who waits as long as it has not
+         * run, and was chosen from there to be handed this. */
+        record->unblocked |= may_be_unblocked(record);
+    } else {
+        record->token = true;
+    }
+}
+
+/* A fiber that waits in a handler, too, waits for two things. */
+static void unblock_handled(struct ea_fiber *outer, VALUE blocker) {
+    bool found = false;
+    for (struct ea_fiber *record = outer; record; record = record->handler) {
+        if (record->away && record->wait == EA_WAIT_BLOCK && record->blocker == blocker) {
+            unblock_record(record);
+            found = true;
+        }
+    }
+    for (struct ea_fiber *record = outer; record && !found; record = record->handler)
+        unblock_record(record);
 }
 
 /* call-seq: unblock(blocker, fiber) -> true
@@ -176,7 +211,6 @@ static VALUE scheduler_block(int argc, VALUE *argv, VALUE self) {
  * any thread. */
 static VALUE scheduler_unblock(VALUE self, VALUE blocker, VALUE fiber) {
     struct ea_scheduler *scheduler = RTYPEDDATA_DATA(self);
-    (void)blocker;
     /* A thread or a mutex may outlive the scheduler, and let go of it late. */
     if (!scheduler->open)
         return Qfalse;
@@ -186,19 +220,10 @@ static VALUE scheduler_unblock(VALUE self, VALUE blocker, VALUE fiber) {
     struct ea_fiber *record = ea_fiber_find(scheduler, fiber);
     if (!record)
         record = ea_fiber_make(scheduler, fiber, false);
-    if (record->state == EA_FIBER_RUNNING) {
-        record->token = true;
-    } else if (record->state == EA_FIBER_PARKED &&
-               (record->wait == EA_WAIT_BLOCK || record->wait == EA_WAIT_SLEEP)) {
-        ea_fiber_wake(record);
-        record->unblocked = true;
-        ea_poll_nudge(&scheduler->poll);
-    } else if (record->state == EA_FIBER_READY &&
-               (record->wait == EA_WAIT_BLOCK || record->wait == EA_WAIT_SLEEP)) {
-        /* It was woken to be told of something; it is in Ruby's list of who waits as long as it has not
-         * run, and was chosen from there to be handed this. */
-        record->unblocked = true;
-    }
+    if (RB_UNLIKELY(record->handler != NULL))
+        unblock_handled(record, blocker);
+    else
+        unblock_record(record);
     /* Bug #19640: before 3.3.1, Ruby unlocks the write lock of an IO, and so comes here, between a write that
      * failed and its look at errno. Nothing above is known to change it, but much may. */
     errno = error;

@@ -44,11 +44,12 @@ enum ea_fiber_wait {
  * nothing while its fiber runs, so that it does no harm if another Fiber gets the same address. */
 struct ea_fiber {
     VALUE fiber;     /* the Fiber; of a stand-in, what to transfer to (see ea_fiber_interrupt) */
-    VALUE exception; /* raise this in it when it next runs or parks; an Array: these, one each time;
-                      * Qfalse: none */
+    VALUE exception; /* raise this in it, or in what it resumed, when that next runs or parks; an
+                      * Array: these, one each time; Qfalse: none */
     VALUE io;        /* the IO that it waits on, while parked on one; Qfalse otherwise */
     VALUE
     buffer; /* the locked IO::Buffer that a hook was given, while it waits; Qfalse otherwise */
+    VALUE blocker; /* what it waits for in #block: to compare with, no more */
     struct ea_scheduler *scheduler;
     struct ea_link ready;    /* in scheduler->ready while READY */
     struct ea_link timeouts; /* of ea_timeout.within: the #timeout_after blocks that it is in */
@@ -63,20 +64,24 @@ struct ea_fiber {
     struct ea_job *job;       /* the one that it waits for and may leave behind; NULL: none */
     struct ea_select *select; /* the IO.select that it is in, with waiters of its own; NULL: none */
     struct ea_fiber *resumer; /* whose Fiber#resume it runs in, as far as we know; NULL: nobody's */
-    struct ea_fiber *inner;   /* the one that it resumed and that is parked now; NULL: none */
-    unsigned resumed;         /* how many records have this one as their resumer */
-    uint8_t state;            /* enum ea_fiber_state */
-    uint8_t wait;             /* enum ea_fiber_wait, while PARKED or READY */
-    bool own;                 /* we run it: it ends in our hands */
-    bool started;             /* false: pushed, and has never run */
-    bool token;               /* #unblock came while it ran: its next #block returns at once */
-    bool unblocked; /* READY because of #unblock: it was handed something, do not raise now */
-    bool doubtful;  /* READY because it seems to have given control away; see settle_other */
-    bool pushed;    /* not started yet, and made by who knows whom: perhaps another thread */
-    bool slept;     /* since its last #block: that may be the lock that Mutex#sleep takes again */
-    bool relocking; /* in the #block of a lock that nothing may interrupt */
+    struct ea_fiber *inner; /* the one that it resumed and in which, or further in, one is parked */
+    struct ea_fiber
+        *handler;     /* of what Ruby runs in it while it is away; NULL: none that we know */
+    unsigned resumed; /* how many records have this one as their resumer */
+    uint8_t state;    /* enum ea_fiber_state */
+    uint8_t wait;     /* enum ea_fiber_wait, while PARKED or READY */
+    bool own;         /* we run it: it ends in our hands */
+    bool started;     /* false: pushed, and has never run */
+    bool token;       /* #unblock came while it ran: its next #block returns at once */
+    bool unblocked;   /* READY because of #unblock: it was handed something, do not raise now */
+    bool doubtful;    /* READY because it seems to have given control away; see ea_switch_settle */
+    bool pushed;      /* not started yet, and made by who knows whom: perhaps another thread */
+    bool slept;       /* since its last #block: that may be the lock that Mutex#sleep takes again */
+    bool relocking;   /* in the #block of a lock that nothing may interrupt */
     bool abandoned; /* dropped in mid-wait: only the frames of that wait know it, until they end */
     bool standin;   /* fiber is no Fiber but an operation's stand-in (interface version 5) */
+    bool away;      /* it gives way, or has not come back quite: its wait is not over */
+    bool handles;   /* it is the handler of its resumer, in the same Fiber; not in the table */
 };
 
 /* What a method that calls hooks is like; caller.c. */
@@ -171,8 +176,6 @@ static inline bool ea_error_is(VALUE error, VALUE klass) {
 struct ea_fiber *ea_fiber_current(struct ea_scheduler *scheduler);
 struct ea_fiber *ea_fiber_find(struct ea_scheduler *scheduler, VALUE fiber);
 struct ea_fiber *ea_fiber_make(struct ea_scheduler *scheduler, VALUE fiber, bool own);
-/* Remembers whose Fiber#resume record runs in (NULL: nobody's). */
-void ea_fiber_resumed_by(struct ea_fiber *record, struct ea_fiber *resumer);
 /* The links of a record that was zeroed. */
 void ea_fiber_init(struct ea_fiber *record, struct ea_scheduler *scheduler, VALUE fiber);
 /* Takes a record out and frees it. */
@@ -194,6 +197,30 @@ void ea_fibers_drop_all(struct ea_scheduler *scheduler, const struct ea_fiber *k
 void ea_fibers_abandon(struct ea_scheduler *scheduler);
 size_t ea_fibers_memsize(const struct ea_scheduler *scheduler);
 
+/* --- nesting.c: who runs on whose behalf, and is told of what. */
+
+/* Remembers whose Fiber#resume record runs in (NULL: nobody's). */
+void ea_fiber_resumed_by(struct ea_fiber *record, struct ea_fiber *resumer);
+/* Of record and those in whose Fiber#resume it runs, the first that really waits for a fiber that it
+ * resumed; NULL: none. */
+struct ea_fiber *ea_fiber_resuming(struct ea_fiber *record);
+/* self parks: makes sure of those in whose Fiber#resume it runs, and tells them. */
+void ea_fiber_nest(struct ea_fiber *self);
+void ea_fiber_unnest(struct ea_fiber *self);
+/* The fiber that is parked on behalf of record: what it resumed, and that resumed in turn. */
+struct ea_fiber *ea_fiber_innermost(struct ea_fiber *record);
+/* The record for what Ruby runs in a fiber that is away. */
+struct ea_fiber *ea_fiber_handle(struct ea_fiber *away);
+/* That came to its end. */
+void ea_fiber_handled(struct ea_fiber *away);
+/* Marks exception as pending for record, after those that are, and wakes it as soon as that is safe. Each
+ * is raised once, in the order in which they came, as a thread's are. */
+void ea_fiber_raise(struct ea_fiber *record, VALUE exception);
+/* The same, without waking anybody. */
+void ea_fiber_add_pending(struct ea_fiber *record, VALUE exception);
+/* Raises what is pending (an exception, a timeout) for self, or for those in whose Fiber#resume it runs. */
+void ea_fiber_check(struct ea_fiber *self);
+
 /* --- switch.c: who runs next, and the turns of the poller. */
 
 /* The running fiber, PARKED or READY already, gives way until it is picked again. Raises what was
@@ -201,14 +228,15 @@ size_t ea_fibers_memsize(const struct ea_scheduler *scheduler);
 void ea_switch_away(struct ea_fiber *self);
 /* The running fiber, READY already, gives way to next. */
 void ea_switch_to(struct ea_fiber *self, struct ea_fiber *next);
+/* self has control, and perhaps nobody picked it: takes note of what became of the one that had it. */
+void ea_switch_settle(const struct ea_fiber *self);
 /* Makes scheduler->spare, while no fiber is parked halfway: Ruby may run trap handlers meanwhile. */
 void ea_make_spare(struct ea_scheduler *scheduler);
 /* Is record in #run, with nothing to do but to wait? */
 static inline bool ea_fiber_idles(const struct ea_fiber *record) {
-    return record && record->state == EA_FIBER_PARKED && record->wait == EA_WAIT_RUN;
+    return record && record->state == EA_FIBER_PARKED && record->wait == EA_WAIT_RUN &&
+           !record->handler;
 }
-/* Raises what is pending for self (an exception, a timeout), if anything. */
-void ea_fiber_check(struct ea_fiber *self);
 /* The hook that self waits in is about to raise: gives back the buffer that it was lent. */
 void ea_fiber_release_buffer(struct ea_fiber *self);
 /* Parks self on fd (-1: none) and the deadline. Returns the waiter's reason; revents in the waiter.
@@ -226,9 +254,6 @@ void ea_fiber_park_masked(struct ea_fiber *self, const bool *done);
 bool ea_fiber_account(struct ea_scheduler *scheduler, VALUE buffer);
 /* Is the next time one at which others may run? */
 bool ea_fiber_accounts(const struct ea_scheduler *scheduler);
-/* Marks exception as pending for record, after those that are, and wakes it as soon as that is safe. Each
- * is raised once, in the order in which they came, as a thread's are. */
-void ea_fiber_raise(struct ea_fiber *record, VALUE exception);
 
 /* --- jobs.c: work for the offload pool. */
 

@@ -109,7 +109,7 @@ static bool finished(const struct ea_scheduler *scheduler) {
 }
 
 /* The next fiber, taken off the run queue. */
-static struct ea_fiber *pick(struct ea_scheduler *scheduler) {
+static struct ea_fiber *pick_any(struct ea_scheduler *scheduler) {
     while (scheduler->ready_count == 0) {
         if (finished(scheduler))
             ea_fiber_ready(scheduler->runner, false);
@@ -123,14 +123,23 @@ static struct ea_fiber *pick(struct ea_scheduler *scheduler) {
     return next;
 }
 
-/* The fiber that had control before self got it without being picked: it ended, or raised or
- * transferred directly and wants to go on later. What we know of it is what called a hook last; since
- * then it may have yielded to, or ended in favour of, the fiber that had resumed it. */
+/* What has a handler goes on when that ends. */
+static struct ea_fiber *pick(struct ea_scheduler *scheduler) {
+    struct ea_fiber *next = pick_any(scheduler);
+    while (RB_UNLIKELY(next->handler != NULL))
+        next = pick_any(scheduler);
+    return next;
+}
+
 static bool has_ended(const struct ea_fiber *record) {
     return record->state == EA_FIBER_RUNNING && !RTEST(rb_fiber_alive_p(record->fiber));
 }
 
-static void settle_other(struct ea_scheduler *scheduler, const struct ea_fiber *self) {
+/* The fiber that had control before self got it without being picked: it ended, or raised or
+ * transferred directly and wants to go on later. What we know of it is what called a hook last; since
+ * then it may have yielded to, or ended in favour of, the fiber that had resumed it. */
+void ea_switch_settle(const struct ea_fiber *self) {
+    struct ea_scheduler *scheduler = self->scheduler;
     struct ea_fiber *other = scheduler->running;
     const struct ea_fiber *ended = NULL;
     scheduler->running = NULL;
@@ -178,7 +187,7 @@ static VALUE transfer_protected(VALUE fiber) {
     return rb_fiber_transfer(fiber, 0, NULL);
 }
 
-/* See settle_other. If Ruby refuses at once, it was not this one that gave control away, but the one
+/* See ea_switch_settle. If Ruby refuses at once, it was not this one that gave control away, but the one
  * that had resumed it; or another thread made a fiber that was pushed here. */
 static void transfer_to_doubtful(struct ea_scheduler *scheduler, struct ea_fiber *next) {
     uint64_t switches = scheduler->switches;
@@ -195,8 +204,8 @@ static void transfer_to_doubtful(struct ea_scheduler *scheduler, struct ea_fiber
     rb_set_errinfo(Qnil);
     scheduler->running = NULL;
     if (pushed) {
+        ea_fiber_drop(next); /* the warning may raise */
         rb_warn("a fiber that was pushed cannot run here: %" PRIsVALUE, error);
-        ea_fiber_drop(next);
         return;
     }
     struct ea_fiber *resumer = next->resumer;
@@ -206,7 +215,8 @@ static void transfer_to_doubtful(struct ea_scheduler *scheduler, struct ea_fiber
     }
 }
 
-static void transfer_to(struct ea_scheduler *scheduler, struct ea_fiber *next) {
+static void transfer_to(struct ea_fiber *self, struct ea_fiber *next) {
+    struct ea_scheduler *scheduler = self->scheduler;
     VALUE fiber = next->fiber;
     scheduler->switches++;
     if (RB_UNLIKELY(next->standin)) {
@@ -224,6 +234,11 @@ static void transfer_to(struct ea_scheduler *scheduler, struct ea_fiber *next) {
         }
         next->started = true;
         limit_dead_stacks(scheduler);
+        if (RB_UNLIKELY(self->handler != NULL)) { /* of a finalizer */
+            ea_fiber_handled(self);
+            if (self->state == EA_FIBER_RUNNING)
+                ea_fiber_ready(self, true);
+        }
     }
     scheduler->running = next;
     if (RB_UNLIKELY(next->doubtful || next->pushed))
@@ -236,15 +251,19 @@ static VALUE away_body(VALUE arg) {
     struct away *away = (struct away *)arg;
     struct ea_fiber *self = away->self;
     struct ea_fiber *next = away->next;
+    if (RB_UNLIKELY(self->resumer != NULL))
+        ea_fiber_nest(self);
     for (;;) {
         if (!next)
             next = pick(away->scheduler);
         if (next == self)
             break;
-        transfer_to(away->scheduler, next);
+        transfer_to(self, next);
+        if (RB_UNLIKELY(self->handler != NULL))
+            ea_fiber_handled(self);
         if (self->state == EA_FIBER_RUNNING)
             break;
-        settle_other(away->scheduler, self);
+        ea_switch_settle(self);
         next = NULL;
     }
     away->picked = true;
@@ -271,13 +290,15 @@ void ea_fiber_release_buffer(struct ea_fiber *self) {
 static VALUE away_settle(VALUE arg) {
     const struct away *away = (const struct away *)arg;
     struct ea_fiber *self = away->self;
+    if (RB_UNLIKELY(self->handler != NULL))
+        ea_fiber_handled(self);
     self->io = Qfalse; /* also when it is not woken but raised in */
     self->relocking = false;
     /* What is raised in it leaves the hook, and nobody marks the buffer then. */
     if (RB_UNLIKELY(!away->picked))
         ea_fiber_release_buffer(self);
     if (RB_UNLIKELY(away->scheduler->running != self))
-        settle_other(away->scheduler, self);
+        ea_switch_settle(self);
     if (RB_UNLIKELY(self->state == EA_FIBER_READY)) {
         ea_fiber_unready(self);
         self->doubtful = false;
@@ -286,8 +307,9 @@ static VALUE away_settle(VALUE arg) {
         away->scheduler->parked--;
         ea_waiter_wake(&self->waiter, EA_WAKE_CANCEL, 0);
     }
-    if (RB_UNLIKELY(self->resumer != NULL) && self->resumer->inner == self)
-        self->resumer->inner = NULL;
+    if (RB_UNLIKELY(self->resumer != NULL))
+        ea_fiber_unnest(self);
+    self->away = false;
     /* An abandoned one that calls a hook again gets a record that is in the table, as anybody. */
     away->scheduler->running = RB_LIKELY(!self->abandoned) ? self : NULL;
     return Qnil;
@@ -295,53 +317,8 @@ static VALUE away_settle(VALUE arg) {
 
 static void go_away(struct ea_fiber *self, struct ea_fiber *next) {
     struct away away = {.scheduler = self->scheduler, .self = self, .next = next};
-    if (RB_UNLIKELY(self->resumer != NULL))
-        self->resumer->inner = self;
+    self->away = true;
     rb_ensure(away_body, (VALUE)&away, away_settle, (VALUE)&away);
-}
-
-/* Is a timeout block overdue that record is within? */
-static struct ea_fiber *overdue(struct ea_fiber *record) {
-    while (record && ea_link_alone(&record->overdue))
-        record = record->resumer;
-    return record;
-}
-
-static void add_pending(struct ea_fiber *record, VALUE exception) {
-    VALUE all = record->exception;
-    if (all && !RB_TYPE_P(all, T_ARRAY))
-        all = rb_ary_new_from_args(2, all, exception);
-    else if (all)
-        rb_ary_push(all, exception);
-    else
-        all = exception;
-    RB_OBJ_WRITE(record->scheduler->self, &record->exception, all);
-}
-
-/* The first of those that are pending; there is one. */
-static VALUE take_pending(struct ea_fiber *self) {
-    VALUE first = self->exception;
-    if (RB_TYPE_P(first, T_ARRAY)) {
-        VALUE all = first;
-        first = rb_ary_shift(all);
-        if (RARRAY_LEN(all) > 0)
-            return first;
-    }
-    self->exception = Qfalse;
-    return first;
-}
-
-void ea_fiber_check(struct ea_fiber *self) {
-    if (RB_UNLIKELY(self->exception != Qfalse)) {
-        VALUE exception = take_pending(self);
-        ea_fiber_release_buffer(self);
-        rb_exc_raise(exception);
-    }
-    struct ea_fiber *late = overdue(self);
-    if (RB_UNLIKELY(late != NULL)) {
-        ea_fiber_release_buffer(self);
-        ea_timeout_raise(&late->overdue);
-    }
 }
 
 void ea_switch_away(struct ea_fiber *self) {
@@ -405,7 +382,7 @@ void ea_fiber_park_masked(struct ea_fiber *self, const bool *done) {
         bool is_exception = ea_error_is(error, rb_eException);
         if (first && is_exception) {
             if (ea_error_is(exception, rb_eException))
-                add_pending(self, error);
+                ea_fiber_add_pending(self, error);
         } else {
             first = state;
             exception = error;
@@ -461,20 +438,6 @@ bool ea_fiber_account(struct ea_scheduler *scheduler, VALUE buffer) {
 
 bool ea_fiber_accounts(const struct ea_scheduler *scheduler) {
     return scheduler->transfers + 1 >= TRANSFERS;
-}
-
-/* The fiber that runs on behalf of record: what it resumed, and that resumed in turn. */
-static struct ea_fiber *innermost(struct ea_fiber *record) {
-    while (record->inner)
-        record = record->inner;
-    return record;
-}
-
-void ea_fiber_raise(struct ea_fiber *record, VALUE exception) {
-    record = innermost(record);
-    add_pending(record, exception);
-    if (!record->relocking)
-        ea_fiber_wake(record);
 }
 
 void ea_fiber_relock(struct ea_fiber *self) {

@@ -10,10 +10,8 @@
 
 static void timeout_fire(struct ea_timer *timer) {
     struct ea_timeout *timeout = EA_CONTAINER(timer, struct ea_timeout, timer);
-    struct ea_fiber *sleeper = timeout->owner;
+    struct ea_fiber *sleeper = ea_fiber_innermost(timeout->owner);
     ea_link_insert_before(&timeout->owner->overdue, &timeout->overdue);
-    while (sleeper->inner)
-        sleeper = sleeper->inner;
     if (!sleeper->relocking)
         ea_fiber_wake(sleeper);
 }

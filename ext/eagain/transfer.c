@@ -177,6 +177,11 @@ static void transfer_account(struct transfer *t) {
  * wakes the first of them, and that one, however it leaves (it has written, without a turn even; it
  * raises), wakes the next unless somebody has the turn by then: as long as nobody has it, one of those
  * who wait is on its way. */
+static bool may_write(const struct ea_fd *fd, const struct ea_fiber *self) {
+    const struct ea_fiber *writer = fd->writer;
+    return !writer || writer->fiber == self->fiber; /* a handler would wait for its own end */
+}
+
 static VALUE gate_wait(VALUE arg) {
     struct ea_fiber *self = (struct ea_fiber *)arg;
     ea_fiber_park(self, EA_WAIT_EVENT, -1, 0, EA_TIME_NEVER, 0);
@@ -190,7 +195,7 @@ static VALUE gate_unlink(VALUE arg) {
 
 static void gate_enter(struct transfer *t) {
     struct ea_fiber *self = ea_fiber_current(t->scheduler);
-    while (t->fd->writer && t->fd->writer != self) {
+    while (!may_write(t->fd, self)) {
         self->gate_fd = t->fd;
         ea_link_insert_before(&t->scheduler->gated, &self->gate);
         self->buffer = t->buffer;
@@ -236,8 +241,11 @@ static ea_result transfer_loop(struct transfer *t, int64_t *deadline) {
             t->may_refuse = false;
             if (t->write && !t->turn) {
                 struct ea_fiber *self = ea_fiber_current(t->scheduler);
-                t->turn = self->turn = t->fd;
-                t->fd->writer = self;
+                t->turn = t->fd;
+                if (!t->fd->writer) {
+                    self->turn = t->fd;
+                    t->fd->writer = self;
+                }
                 return r;
             }
             r = transfer_wait(t, r, at, len, deadline);
@@ -272,7 +280,8 @@ static VALUE keep_turn_body(VALUE arg) {
 
 static VALUE keep_turn_ensure(VALUE arg) {
     const struct keep_turn *keep = (const struct keep_turn *)arg;
-    if (!keep->self->abandoned) /* then the turn is another's, or its descriptor's entry is gone */
+    /* Abandoned: the turn is another's, or its descriptor's entry is gone. */
+    if (!keep->self->abandoned && keep->fd->writer == keep->self)
         gate_release(keep->t->scheduler, keep->fd);
     return Qnil;
 }
