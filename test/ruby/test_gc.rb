@@ -144,7 +144,7 @@ class GCTest < EagainTest
       20.times do
         thread = Thread.new do
           Fiber.set_scheduler(Eagain::Scheduler.new)
-          r, = IO.pipe
+          r, _w = IO.pipe
           Fiber.schedule { r.read }
           Fiber.schedule { sleep }
           Fiber.scheduler.run

@@ -51,7 +51,8 @@ class NonblockTest < NonblockComparison
   def test_no_warnings
     out, err, status = run_command({}, RUBY, "-w", "-I#{LIB}", "-reagain/nonblock", "-e", <<~RUBY)
       require "eagain/nonblock"
-      p IO.pipe[0].read_nonblock(1, exception: false)
+      r, _w = IO.pipe
+      p r.read_nonblock(1, exception: false)
     RUBY
     assert status.success?, err
     assert_equal ":wait_readable\n", out
@@ -63,7 +64,7 @@ class NonblockTest < NonblockComparison
     assert_prints("{}\n", <<~'RUBY')
       r, w = IO.pipe
       nil until w.write_nonblock("x" * 4096, exception: false) == :wait_writable
-      quiet, = IO.pipe
+      quiet, _w = IO.pipe
       a, b = UNIXSocket.pair
       nil until b.write_nonblock("x" * 4096, exception: false) == :wait_writable
       server, udp, udp_socket = TCPServer.new("127.0.0.1", 0), UDPSocket.new, Socket.new(:INET, :DGRAM)

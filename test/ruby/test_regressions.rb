@@ -15,7 +15,7 @@ class RegressionsTest < EagainTest
   # took the wait for the child for one whose IO had lost its number.
   def test_wait_after_an_interrupted_read_does_not_spin
     schedule do
-      r, = IO.pipe
+      r, _w = IO.pipe
       assert_raises(Timeout::Error) { Timeout.timeout(0.01) { r.readpartial(1) } }
       turns = Fiber.scheduler.stats[:turns]
       Process.wait(spawn("sleep 0.3"))
@@ -86,7 +86,7 @@ class RegressionsTest < EagainTest
     assert_child "ok\n", <<~'RUBY'
       50.times do
         scheduler = Eagain::Scheduler.new
-        r, = IO.pipe
+        r, _w = IO.pipe
         10.times { scheduler.fiber { scheduler.timeout_after(10, IOError) { scheduler.kernel_sleep(100) } } }
         10.times { scheduler.fiber { scheduler.io_select([r], nil, nil, nil) } }
       end
@@ -118,7 +118,7 @@ class RegressionsTest < EagainTest
       $stdout.sync = true
       Eagain.run do
         fibers = %w[sleep read].map do |name|
-          r, = IO.pipe
+          r, _w = IO.pipe
           task = Eagain.spawn do
             Thread.current[:name] = name
             name == "sleep" ? sleep : r.read(1)

@@ -396,7 +396,7 @@ class RegressionsSwitchTest < EagainTest
   # A buffer of the program's, passed by IO::Buffer#read, was freed like one that Ruby makes for the hook.
   def test_buffer_of_the_program
     schedule do
-      r, = IO.pipe
+      r, _w = IO.pipe
       [false, true].each do |locked|
         buffer = IO::Buffer.new(4096)
         buffer.set_string("hello")

@@ -222,7 +222,7 @@ class TryFileTest < EagainTest
     assert_operator allocations(1000) { Eagain.trysendfile(a, f, 10, 0) }, :<, 10
     trace = strace(<<~RUBY)
       require "socket"
-      a, = UNIXSocket.pair
+      a, _b = UNIXSocket.pair
       f = File.open(RbConfig.ruby)
       nil while Eagain.trysendfile(a, f, 3_000_000, 0).is_a?(Integer)
       mark

@@ -311,7 +311,7 @@ class WouldBlockTest < EagainTest
     assert_prints("[\"Resource temporarily unavailable - read would block\", [], true]\ntrue\ntrue\n", <<~'RUBY')
       def take(ractor) = ractor.respond_to?(:value) ? ractor.value : ractor.take
       found = take(Ractor.new do
-        a, = UNIXSocket.pair
+        a, _b = UNIXSocket.pair
         begin
           a.read_nonblock(5)
         rescue IO::WaitReadable => e
@@ -319,7 +319,7 @@ class WouldBlockTest < EagainTest
         end
       end)
       p found
-      p take(Ractor.new { a, = UNIXSocket.pair; 1000.times { a.read_nonblock(5) rescue 0 }; true })
+      p take(Ractor.new { a, _b = UNIXSocket.pair; 1000.times { a.read_nonblock(5) rescue 0 }; true })
       e = Ractor.make_shareable(readable)
       p e.frozen? && e.message == readable.message && e.backtrace == []
     RUBY
