@@ -8,7 +8,7 @@
  * instance variables, and has another number) and the age of that number, a counter for the whole
  * process. A number ages when something else may be behind it: by IO#reopen of any object that has
  * it, by IO#close, by close_read and close_write, which may close it, when a new socket of ours gets it, when a connection is dissolved. Ruby does not
- * tell of these, so guards in front of its methods do, and nothing but EA_LISTENS is remembered
+ * tell of these, so guards in front of its methods (guards.c) do, and nothing but EA_LISTENS is remembered
  * before require "eagain/io" has put them up. What they cannot see is C code that calls close(2) or
  * dup2(2), and an IO that the garbage collector closes while another object still has its number
  * (IO.for_fd without autoclose: false): then the addresses are those of the earlier socket.
@@ -85,6 +85,29 @@ void ea_memory_forget(int number) {
         atomic_fetch_add_explicit(&ages[number], GENERATION, memory_order_relaxed);
 }
 
+#ifdef HAVE_RB_IO_T_FD
+int ea_bare_number(VALUE io) {
+    rb_io_t *fptr = RFILE(io)->fptr;
+    return fptr ? fptr->fd : -1;
+}
+#else
+int ea_bare_number(VALUE io) {
+    return RTEST(rb_funcall(io, rb_intern("closed?"), 0)) ? -1 : rb_io_descriptor(io);
+}
+#endif
+
+void ea_memory_trust(void) {
+    atomic_store_explicit(&trusted, true, memory_order_relaxed);
+}
+
+void ea_memory_flux(int number, bool begins) {
+    atomic_fetch_add_explicit(&ages[number], begins ? 1 : GENERATION - 1, memory_order_relaxed);
+}
+
+void ea_modes_flux(bool begins) {
+    atomic_fetch_add_explicit(&modes, begins ? 1 : GENERATION - 1, memory_order_relaxed);
+}
+
 /* --- Recall and remember. */
 
 void ea_socket_known(VALUE socket, struct ea_known *known) {
@@ -99,18 +122,6 @@ static int number_of(VALUE socket) {
     ea_socket_known(socket, &known);
     return known.fd.fd;
 }
-
-/* The same without exceptions: -1 when it is closed. */
-#ifdef HAVE_RB_IO_T_FD
-static int bare_number(VALUE io) {
-    rb_io_t *fptr = RFILE(io)->fptr;
-    return fptr ? fptr->fd : -1;
-}
-#else
-static int bare_number(VALUE io) {
-    return RTEST(rb_funcall(io, rb_intern("closed?"), 0)) ? -1 : rb_io_descriptor(io);
-}
-#endif
 
 /* The age of a number that nobody is about to exchange; false otherwise. */
 static bool settled_age(int number, uint32_t *age) {
@@ -353,7 +364,7 @@ static bool connects_for_good(int type) {
 
 void ea_socket_remember_accepted(VALUE socket, VALUE server, int listener, uint32_t age,
                                  const struct sockaddr *peer, socklen_t length) {
-    if (!ea_memory_trusted() || bare_number(server) != listener || !age ||
+    if (!ea_memory_trusted() || ea_bare_number(server) != listener || !age ||
         ea_memory_age(listener) != age)
         return;
     int family = fact_of(server, listener, EA_FAMILY);
@@ -491,72 +502,6 @@ static VALUE socket_local_address(VALUE self) {
     return to_addrinfo(self, ea_socket_local(self));
 }
 
-/* --- The guards: each runs Ruby's own method. */
-
-struct guarded {
-    VALUE io;
-    int argc;
-    const VALUE *argv;
-    int number; /* before; -1: none */
-};
-
-static VALUE run_guarded(VALUE pointer) {
-    const struct guarded *g = (const void *)pointer;
-    return rb_call_super_kw(g->argc, g->argv, RB_PASS_CALLED_KEYWORDS);
-}
-
-static VALUE end_guarded(VALUE pointer) {
-    const struct guarded *g = (const void *)pointer;
-    if (g->number >= 0)
-        atomic_fetch_add_explicit(&ages[g->number], GENERATION - 1, memory_order_relaxed);
-    int number = bare_number(g->io); /* IO#reopen may have opened what was closed */
-    if (number != g->number)
-        ea_memory_forget(number);
-    return Qnil;
-}
-
-/* Ages the number that the object has, from before the method to its end. */
-static VALUE guarded(int argc, VALUE *argv, VALUE self) {
-    struct guarded g = {self, argc, argv, bare_number(self)};
-    if (g.number >= EA_FACTS_MAX)
-        g.number = -1;
-    if (g.number >= 0)
-        atomic_fetch_add_explicit(&ages[g.number], 1, memory_order_relaxed);
-    return rb_ensure(run_guarded, (VALUE)&g, end_guarded, (VALUE)&g);
-}
-
-static VALUE end_guarded_mode(VALUE unused) {
-    (void)unused;
-    atomic_fetch_add_explicit(&modes, GENERATION - 1, memory_order_relaxed);
-    return Qnil;
-}
-
-/* Ages all modes. */
-static VALUE guarded_mode(int argc, VALUE *argv, VALUE self) {
-    struct guarded g = {self, argc, argv, -1};
-    atomic_fetch_add_explicit(&modes, 1, memory_order_relaxed);
-    return rb_ensure(run_guarded, (VALUE)&g, end_guarded_mode, Qnil);
-}
-
-static VALUE guarded_fcntl(int argc, VALUE *argv, VALUE self) {
-    if (argc > 0 && FIXNUM_P(argv[0]) && FIX2LONG(argv[0]) != F_SETFL)
-        return rb_call_super(argc, argv);
-    return guarded_mode(argc, argv, self);
-}
-
-static VALUE guarded_ioctl(int argc, VALUE *argv, VALUE self) {
-    if (argc > 0 && FIXNUM_P(argv[0]) && FIX2LONG(argv[0]) != FIONBIO)
-        return rb_call_super(argc, argv);
-    return guarded_mode(argc, argv, self);
-}
-
-/* The guards are up: from here on it is safe to remember. */
-static VALUE trust(VALUE self) {
-    (void)self;
-    atomic_store_explicit(&trusted, true, memory_order_relaxed);
-    return Qnil;
-}
-
 void ea_init_memory(VALUE module) {
     id_memory = rb_intern("eagain_memory");
     rb_define_module_function(module, "remote_address", remote_address, 1);
@@ -564,22 +509,7 @@ void ea_init_memory(VALUE module) {
 
     VALUE memory = rb_define_module_under(module, "Memory");
     rb_funcall(module, rb_intern("private_constant"), 1, ID2SYM(rb_intern("Memory")));
-    rb_define_singleton_method(memory, "trust", trust, 0);
-
-    VALUE guard = rb_define_module_under(memory, "IOGuard");
-    rb_define_method(guard, "reopen", guarded, -1);
-    rb_define_method(guard, "close", guarded, -1);
-    rb_define_method(guard, "nonblock", guarded_mode, -1);
-    rb_define_method(guard, "nonblock=", guarded_mode, -1);
-    rb_define_method(guard, "fcntl", guarded_fcntl, -1);
-    rb_define_method(guard, "ioctl", guarded_ioctl, -1);
-    VALUE halves = rb_define_module_under(memory, "HalfGuard"); /* of IO, and of BasicSocket */
-    rb_define_method(halves, "close_read", guarded, -1);
-    rb_define_method(halves, "close_write", guarded, -1);
-    guard = rb_define_module_under(memory, "SocketGuard");
-    rb_define_method(guard, "connect", guarded, -1);
-    rb_define_method(guard, "connect_nonblock", guarded, -1);
-
+    ea_init_guards(memory);
     VALUE addresses = rb_define_module_under(memory, "Addresses");
     rb_define_method(addresses, "remote_address", socket_remote_address, 0);
     rb_define_method(addresses, "local_address", socket_local_address, 0);

@@ -37,4 +37,17 @@ void ea_socket_remember_accepted(VALUE socket, VALUE server, int listener, uint3
  * does so no more. */
 void ea_memory_forget(int number);
 
+/* --- For the guards (guards.c). */
+
+/* The number of an IO; -1 when it is closed. Does not raise. */
+int ea_bare_number(VALUE io);
+/* A number below EA_FACTS_MAX is about to change hands: nothing is remembered of it until that ends, and
+ * nothing of before then. Calls may be nested. */
+void ea_memory_flux(int number, bool begins);
+/* The same of all blocking modes. */
+void ea_modes_flux(bool begins);
+/* The guards are up: from here on it is safe to remember. */
+void ea_memory_trust(void);
+void ea_init_guards(VALUE memory);
+
 #endif
