@@ -1076,7 +1076,7 @@ static void broken_pipes_signal(void **state) {
 
 static int guard(void **state) {
     (void)state;
-    test_limit(20);
+    test_limit(120);
     return 0;
 }
 
