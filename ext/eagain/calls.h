@@ -71,9 +71,23 @@ unsigned ea_wait_untried(VALUE io, unsigned events, int64_t deadline);
 NORETURN(void ea_wait_expire(size_t written));
 /* Lets other fibers run, if this one has done I/O without a wait for long. To be called before an
  * attempt, and not after it, since it may raise. */
-void ea_wait_account(void);
+static inline void ea_wait_account(void);
 /* Might the next one do so? Then what they could change is to be copied before it. */
-bool ea_wait_accounts(void);
+static inline bool ea_wait_accounts(void);
+/* Was there ever an Eagain::Scheduler in this process? If not, the two need not look for one. */
+extern atomic_bool ea_wait_schedulers;
+void ea_wait_account_in_scheduler(void);
+bool ea_wait_accounts_in_scheduler(void);
+
+static inline void ea_wait_account(void) {
+    if (RB_UNLIKELY(atomic_load_explicit(&ea_wait_schedulers, memory_order_relaxed)))
+        ea_wait_account_in_scheduler();
+}
+
+static inline bool ea_wait_accounts(void) {
+    return RB_UNLIKELY(atomic_load_explicit(&ea_wait_schedulers, memory_order_relaxed)) &&
+           ea_wait_accounts_in_scheduler();
+}
 
 void ea_init_try_stream(VALUE module);
 void ea_init_try_socket(VALUE module);

@@ -43,8 +43,10 @@ have_header("ruby/io/buffer.h")
 }.each do |header, functions|
   functions.each { |function| have_func(function, header) } if have_header(header)
 end
-have_func("rb_thread_io_blocking_region") # exported, without a header
+have_func("rb_thread_io_blocking_region") # exported, without a header; so is the next
+have_func("rb_gvar_get")
 have_struct_member("rb_io_t", "fd", "ruby/io.h") # hidden one day
+have_struct_member("struct RObject", "as.heap.numiv", "ruby.h") # before objects had shapes
 # What this system can do. cmake/Features.cmake asks the same questions under the same names.
 {
   "accept4" => "sys/socket.h",

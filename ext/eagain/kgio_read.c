@@ -92,7 +92,7 @@ static VALUE read_into(VALUE object, VALUE buffer, size_t len, enum ea_kgio_door
     VALUE io = ea_kgio_begin(object, &known); /* to_io may run code, so the buffer comes after */
     ea_buffer_room(buffer, (long)len);
     ea_result r = len > 0 ? attempt(io, &known, RSTRING_PTR(buffer), len, door) : 0;
-    rb_str_set_len(buffer, r > 0 ? r : 0);
+    ea_buffer_set_length(buffer, r > 0 ? r : 0);
     return r > 0 || len == 0 ? buffer : answer(r, door);
 }
 

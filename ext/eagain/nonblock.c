@@ -1,9 +1,11 @@
 /* What the *_nonblock methods of lib/eagain/nonblock.rb call: the try calls, with the answers turned into
  * those of Ruby's own methods.
  *
- * A would-block that is to become an exception is answered with false. The Ruby method then calls one of
- * the ..._would_block functions below with the answer and $!, which is dear to find out from C: the
- * exception's cause. nil passes through them: the end of a file where no exception was asked for. */
+ * A would-block that is to become an exception needs $!, the exception's cause. Where C code gets it for
+ * little, it is raised here. Elsewhere the answer is false, upon which the Ruby method calls one of the
+ * ..._would_block functions below with the answer and $!. nil passes through them: the end of a file where
+ * no exception was asked for.
+ */
 #include "calls.h"
 #include "scratch.h"
 #include "would_block.h"
@@ -14,16 +16,32 @@ static inline bool is_would_block(VALUE answer) {
     return answer == ea_sym_wait_readable || answer == ea_sym_wait_writable;
 }
 
+#ifdef HAVE_RB_GVAR_GET
+VALUE rb_gvar_get(ID id); /* exported, without a header */
+#endif
+static ID id_errinfo; /* $! */
+
+/* To be returned, when it returns. */
+static VALUE raise_or_false(enum ea_would_block_call call) {
+#ifdef HAVE_RB_GVAR_GET
+    ea_would_block(call, rb_gvar_get(id_errinfo));
+#else
+    (void)call;
+    return Qfalse;
+#endif
+}
+
 /* Of what never answers nil, or answers it with or without exceptions. */
-static inline VALUE answer_of(VALUE answer, VALUE exception) {
-    return RB_UNLIKELY(is_would_block(answer)) && exception != Qfalse ? Qfalse : answer;
+static inline VALUE answer_of(enum ea_would_block_call call, VALUE answer, VALUE exception) {
+    return RB_UNLIKELY(is_would_block(answer)) && exception != Qfalse ? raise_or_false(call)
+                                                                      : answer;
 }
 
 /* Of what answers nil at the end of file, where Ruby's own raises. */
 static inline VALUE read_answer(VALUE answer, VALUE exception) {
     if (RB_UNLIKELY(NIL_P(answer)) && exception != Qfalse)
         rb_eof_error();
-    return answer_of(answer, exception);
+    return answer_of(EA_WB_READ, answer, exception);
 }
 
 /* For IO, though not for sockets, exception: is true or false. */
@@ -70,8 +88,7 @@ static VALUE write_flushed(VALUE io, VALUE string) {
     return answer;
 }
 
-static VALUE io_read(VALUE module, VALUE io, VALUE maxlen, VALUE buffer, VALUE exception) {
-    (void)module;
+static VALUE io_read(VALUE io, VALUE maxlen, VALUE buffer, VALUE exception) {
     /* Converted once, though it may be tried twice. */
     if (RB_UNLIKELY(!RB_FIXNUM_P(maxlen)))
         maxlen = LONG2NUM(NUM2LONG(maxlen));
@@ -90,32 +107,32 @@ static VALUE io_read(VALUE module, VALUE io, VALUE maxlen, VALUE buffer, VALUE e
     return read_answer(answer, exception);
 }
 
-static VALUE io_write(VALUE module, VALUE io, VALUE string, VALUE exception) {
-    (void)module;
+static VALUE io_write(VALUE io, VALUE string, VALUE exception) {
     string = rb_obj_as_string(string);
     check_exception(exception);
-    return answer_of(write_flushed(io, string), exception);
+    return answer_of(EA_WB_WRITE, write_flushed(io, string), exception);
 }
 
 /* --- BasicSocket. */
 
 /* Ruby's own looks neither at the direction nor at what is to be written. */
-static VALUE socket_read(VALUE module, VALUE socket, VALUE maxlen, VALUE buffer, VALUE exception) {
-    (void)module;
+static VALUE socket_read(VALUE socket, VALUE maxlen, VALUE buffer, VALUE exception) {
     long len = NUM2LONG(maxlen);
     if (RB_UNLIKELY(len < 0))
         rb_raise(rb_eArgError, "negative string size (or size too big)");
     if (!NIL_P(buffer))
-        ea_buffer_room(StringValue(buffer), len);
+        ea_buffer_prepare(&buffer, len);
     struct ea_known known;
     ea_socket_begin_self(socket, &known);
     char *to = NIL_P(buffer) ? ea_scratch((size_t)len) : RSTRING_PTR(buffer);
-    ea_result r = len == 0 ? 0 : (ea_result)ea_io_take_buffered(socket, to, (size_t)len);
+    ea_result r = 0;
+    if (RB_UNLIKELY(ea_io_buffered(socket) > 0))
+        r = (ea_result)ea_io_take_buffered(socket, to, (size_t)len);
     if (r == 0 && len > 0) {
         r = ea_try_recv(&known.fd, to, (size_t)len, 0);
         ea_known_end(&known);
         if (r == EA_WAIT_READABLE)
-            return exception == Qfalse ? ea_sym_wait_readable : Qfalse;
+            return exception == Qfalse ? ea_sym_wait_readable : raise_or_false(EA_WB_READ);
         if (RB_UNLIKELY(r == EA_EOF || r == 0)) { /* an empty datagram, too */
             if (!NIL_P(buffer))
                 rb_str_set_len(buffer, 0);
@@ -125,7 +142,7 @@ static VALUE socket_read(VALUE module, VALUE socket, VALUE maxlen, VALUE buffer,
             return ea_io_answer(socket, r);
     }
     if (!NIL_P(buffer)) {
-        rb_str_set_len(buffer, r);
+        ea_buffer_set_length(buffer, r);
         return buffer;
     }
     VALUE string = rb_str_new(to, r);
@@ -133,9 +150,8 @@ static VALUE socket_read(VALUE module, VALUE socket, VALUE maxlen, VALUE buffer,
     return string;
 }
 
-static VALUE socket_write(VALUE module, VALUE socket, VALUE string, VALUE exception) {
-    (void)module;
-    return answer_of(write_flushed(socket, rb_obj_as_string(string)), exception);
+static VALUE socket_write(VALUE socket, VALUE string, VALUE exception) {
+    return answer_of(EA_WB_WRITE, write_flushed(socket, rb_obj_as_string(string)), exception);
 }
 
 /* In the order in which Ruby's own convert them, before they look at the socket. */
@@ -171,39 +187,37 @@ static inline bool wants_nothing(VALUE maxlen) {
 }
 
 /* own: for the message that the end of file is; it will come again. */
-static inline VALUE received(VALUE answer, VALUE socket, ID own, VALUE *args, VALUE exception) {
+static inline VALUE received(enum ea_would_block_call call, VALUE answer, VALUE socket, ID own,
+                             VALUE *args, VALUE exception) {
     if (RB_UNLIKELY(NIL_P(answer)))
         return end_is_nil ? Qnil : ask(socket, own, 3, args);
     if (RB_UNLIKELY(is_empty(answer)) && end_is_nil && ea_socket_type(socket) != SOCK_DGRAM)
         return Qnil;
-    return answer_of(answer, exception);
+    return answer_of(call, answer, exception);
 }
 
-static VALUE socket_recv(VALUE module, VALUE socket, VALUE maxlen, VALUE flags, VALUE buffer,
-                         VALUE exception) {
-    (void)module;
+static VALUE socket_recv(VALUE socket, VALUE maxlen, VALUE flags, VALUE buffer, VALUE exception) {
     convert(&maxlen, &flags, &buffer);
     check_unbuffered(socket);
     VALUE args[4] = {maxlen, flags, buffer};
     if (wants_nothing(maxlen))
-        return answer_of(ask(socket, id_recv, 3, args), exception);
-    return received(ea_tryrecv(socket, maxlen, flags, buffer), socket, id_recv, args, exception);
+        return answer_of(EA_WB_RECVFROM, ask(socket, id_recv, 3, args), exception);
+    return received(EA_WB_RECVFROM, ea_tryrecv(socket, maxlen, flags, buffer), socket, id_recv,
+                    args, exception);
 }
 
-static VALUE socket_recvfrom(VALUE module, VALUE socket, VALUE maxlen, VALUE flags, VALUE buffer,
+static VALUE socket_recvfrom(VALUE socket, VALUE maxlen, VALUE flags, VALUE buffer,
                              VALUE exception) {
-    (void)module;
     convert(&maxlen, &flags, &buffer);
     VALUE args[4] = {maxlen, flags, buffer};
     if (wants_nothing(maxlen))
-        return answer_of(ask(socket, id_recvfrom, 3, args), exception);
+        return answer_of(EA_WB_RECVFROM, ask(socket, id_recvfrom, 3, args), exception);
     VALUE answer = ea_tryrecvfrom(socket, maxlen, flags, buffer);
-    return received(answer, socket, id_recvfrom, args, exception);
+    return received(EA_WB_RECVFROM, answer, socket, id_recvfrom, args, exception);
 }
 
-static VALUE socket_recvmsg(VALUE module, VALUE socket, VALUE maxlen, VALUE flags, VALUE maxcontrol,
+static VALUE socket_recvmsg(VALUE socket, VALUE maxlen, VALUE flags, VALUE maxcontrol,
                             VALUE scm_rights, VALUE exception) {
-    (void)module;
     if (RB_UNLIKELY(NIL_P(flags))) { /* not optional here; what else is wrong comes first */
         if (!NIL_P(maxlen))
             NUM2SIZET(maxlen);
@@ -213,41 +227,38 @@ static VALUE socket_recvmsg(VALUE module, VALUE socket, VALUE maxlen, VALUE flag
     }
     VALUE args[4] = {maxlen, flags, maxcontrol};
     if (wants_nothing(maxlen) && !RTEST(scm_rights))
-        return answer_of(ask(socket, id_recvmsg, 3, args), exception);
+        return answer_of(EA_WB_RECVMSG, ask(socket, id_recvmsg, 3, args), exception);
     VALUE answer = ea_tryrecvmsg(socket, maxlen, flags, maxcontrol, RTEST(scm_rights));
-    return received(answer, socket, id_recvmsg, args, exception);
+    return received(EA_WB_RECVMSG, answer, socket, id_recvmsg, args, exception);
 }
 
-static VALUE socket_sendmsg(VALUE module, VALUE socket, VALUE message, VALUE flags, VALUE dest,
-                            VALUE controls, VALUE exception) {
-    (void)module;
+static VALUE socket_sendmsg(VALUE socket, VALUE message, VALUE flags, VALUE dest, VALUE controls,
+                            VALUE exception) {
     StringValue(message); /* no Array */
-    return answer_of(ea_trysendmsg(socket, message, flags, dest, controls), exception);
+    return answer_of(EA_WB_SENDMSG, ea_trysendmsg(socket, message, flags, dest, controls),
+                     exception);
 }
 
-static VALUE server_accept(VALUE module, VALUE server, VALUE klass, VALUE exception) {
-    (void)module;
-    return answer_of(ea_tryaccept(server, klass, NULL), exception);
+static VALUE server_accept(VALUE server, VALUE klass, VALUE exception) {
+    return answer_of(EA_WB_ACCEPT, ea_tryaccept(server, klass, NULL), exception);
 }
 
 /* [socket, Addrinfo] */
-static VALUE socket_accept(VALUE module, VALUE server, VALUE klass, VALUE exception) {
-    (void)module;
+static VALUE socket_accept(VALUE server, VALUE klass, VALUE exception) {
     VALUE address = Qnil;
     VALUE socket = ea_tryaccept(server, klass, &address);
     if (is_would_block(socket))
-        return answer_of(socket, exception);
+        return answer_of(EA_WB_ACCEPT, socket, exception);
     VALUE peer = ea_socket_addrinfo(socket, (const struct sockaddr *)RSTRING_PTR(address),
                                     (socklen_t)RSTRING_LEN(address));
     RB_GC_GUARD(address);
     return rb_assoc_new(socket, peer);
 }
 
-static VALUE socket_connect(VALUE module, VALUE socket, VALUE address, VALUE exception) {
-    (void)module;
+static VALUE socket_connect(VALUE socket, VALUE address, VALUE exception) {
     if (exception == Qfalse)
         return ea_tryconnect(socket, address);
-    return answer_of(ea_tryconnect_anew(socket, address), exception);
+    return answer_of(EA_WB_CONNECT, ea_tryconnect_anew(socket, address), exception);
 }
 
 /* --- OpenSSL::SSL::SSLSocket: openssl's own, asked not to raise. */
@@ -350,6 +361,7 @@ void ea_init_nonblock(VALUE module) {
     rb_hash_aset(no_exception, ID2SYM(rb_intern("exception")), Qfalse);
     rb_obj_freeze(no_exception);
     rb_gc_register_mark_object(no_exception);
+    id_errinfo = rb_intern("$!");
     id_recv = rb_intern("__ruby_recv_nonblock");
     id_recvfrom = rb_intern("__ruby_recvfrom_nonblock");
     id_recvmsg = rb_intern("__ruby_recvmsg_nonblock");
@@ -364,17 +376,17 @@ void ea_init_nonblock(VALUE module) {
     VALUE calls = rb_define_module_under(nonblock, "Calls"); /* :nodoc: */
     rb_funcall(nonblock, rb_intern("private_constant"), 1, ID2SYM(rb_intern("Calls")));
     rb_define_singleton_method(calls, "start", start, 1);
-    rb_define_singleton_method(calls, "read", io_read, 4);
-    rb_define_singleton_method(calls, "write", io_write, 3);
-    rb_define_singleton_method(calls, "socket_read", socket_read, 4);
-    rb_define_singleton_method(calls, "socket_write", socket_write, 3);
-    rb_define_singleton_method(calls, "recv", socket_recv, 5);
-    rb_define_singleton_method(calls, "recvfrom", socket_recvfrom, 5);
-    rb_define_singleton_method(calls, "recvmsg", socket_recvmsg, 6);
-    rb_define_singleton_method(calls, "sendmsg", socket_sendmsg, 6);
-    rb_define_singleton_method(calls, "accept", server_accept, 3);
-    rb_define_singleton_method(calls, "socket_accept", socket_accept, 3);
-    rb_define_singleton_method(calls, "connect", socket_connect, 3);
+    rb_define_method(calls, "read", io_read, 3);
+    rb_define_method(calls, "write", io_write, 2);
+    rb_define_method(calls, "socket_read", socket_read, 3);
+    rb_define_method(calls, "socket_write", socket_write, 2);
+    rb_define_method(calls, "recv", socket_recv, 4);
+    rb_define_method(calls, "recvfrom", socket_recvfrom, 4);
+    rb_define_method(calls, "recvmsg", socket_recvmsg, 5);
+    rb_define_method(calls, "sendmsg", socket_sendmsg, 5);
+    rb_define_method(calls, "accept", server_accept, 2);
+    rb_define_method(calls, "socket_accept", socket_accept, 2);
+    rb_define_method(calls, "connect", socket_connect, 2);
     rb_define_singleton_method(calls, "read_would_block", read_would_block, 2);
     rb_define_singleton_method(calls, "write_would_block", write_would_block, 2);
     rb_define_singleton_method(calls, "recvfrom_would_block", recvfrom_would_block, 2);

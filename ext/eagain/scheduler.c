@@ -1,6 +1,8 @@
 /* Eagain::Scheduler: its memory and its life, from new over run, and fork, to close. */
 #include "scheduler.h"
 
+#include "calls.h"
+
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -68,6 +70,7 @@ static VALUE scheduler_alloc(VALUE klass) {
     ea_link_init(&scheduler->gated);
     ea_link_init(&scheduler->listed);
     ea_jobs_bury_orphans();
+    atomic_store_explicit(&ea_wait_schedulers, true, memory_order_relaxed);
     return self;
 }
 

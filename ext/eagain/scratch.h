@@ -14,6 +14,8 @@
 
 #include <ruby.h>
 
+#include <stdbool.h>
+
 /* Longer than any datagram: AF_UNIX allocates the most of a message in one piece, of at most 4
  * MiB on Linux. Also longer than the receive queue of a TCP socket is by default (tcp_rmem). */
 #define EA_SCRATCH_SIZE ((size_t)8 << 20)
@@ -44,14 +46,36 @@ static inline void ea_scratch_done(size_t used) {
         ea_scratch_trim(used);
 }
 
+/* Does the String hold len bytes, beyond doubt, without being asked? */
+static inline bool ea_buffer_is_roomy(VALUE string, long len) {
+#ifdef RSTRING_EMBED_LEN_MAX
+    /* The terminator has 4 bytes at most, one of which was counted. */
+    if (!RB_FL_TEST_RAW(string, RSTRING_NOEMBED) && len <= RSTRING_EMBED_LEN_MAX - 3)
+        return true;
+#endif
+    return len <= RSTRING_LEN(string);
+}
+
 /* Makes a String that something is received into independent of others, with room for len bytes.
  * FrozenError, NoMemoryError. */
 static inline void ea_buffer_room(VALUE string, long len) {
-    long have = RSTRING_LEN(string);
-    if (have < len)
-        rb_str_modify_expand(string, len - have);
-    else
-        rb_str_modify(string);
+    rb_str_modify(string);
+    if (RB_LIKELY(ea_buffer_is_roomy(string, len)))
+        return;
+    if ((long)rb_str_capacity(string) < len)
+        rb_str_modify_expand(string, len - RSTRING_LEN(string));
+}
+
+/* The same of what may have to be converted first. */
+static inline void ea_buffer_prepare(VALUE *buffer, long len) {
+    if (RB_UNLIKELY(!RB_TYPE_P(*buffer, T_STRING)))
+        StringValue(*buffer);
+    ea_buffer_room(*buffer, len);
+}
+
+static inline void ea_buffer_set_length(VALUE string, long n) {
+    if (RSTRING_LEN(string) != n)
+        rb_str_set_len(string, n);
 }
 
 /* Once per process, before the first use. */

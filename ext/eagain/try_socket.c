@@ -105,7 +105,7 @@ static inline VALUE receive(VALUE socket, VALUE maxlen, VALUE vflags, VALUE *buf
     int flags = NIL_P(vflags) ? 0 : NUM2INT(vflags);
     long len = NUM2INT(maxlen);
     if (!NIL_P(*buffer))
-        ea_buffer_room(StringValue(*buffer), len);
+        ea_buffer_prepare(buffer, len);
     if (RB_UNLIKELY(len < 0))
         rb_raise(rb_eArgError, "negative string size (or size too big)");
 
@@ -137,7 +137,7 @@ static inline VALUE receive(VALUE socket, VALUE maxlen, VALUE vflags, VALUE *buf
             memcpy(RSTRING_PTR(*buffer), to, (size_t)r);
             ea_scratch_done((size_t)r);
         }
-        rb_str_set_len(*buffer, r);
+        ea_buffer_set_length(*buffer, r);
         return *buffer;
     }
     VALUE string = rb_str_new(to, r);

@@ -11,6 +11,7 @@
  *
  * A would-block leaves no object behind. Small reads go to the stack; a large one goes to a String
  * that is kept, if it found nothing, for the next. */
+#include "scratch.h"
 #include "stream.h"
 
 #include <limits.h>
@@ -97,31 +98,18 @@ static VALUE read_spare(VALUE io, long len, bool peeking) {
     return nothing_read(io, r);
 }
 
-/* Makes string independent of others, with room for len bytes. FrozenError, NoMemoryError. */
-static void make_room(VALUE string, long len) {
-    rb_str_modify(string);
-    if ((long)rb_str_capacity(string) < len)
-        rb_str_modify_expand(string, len - RSTRING_LEN(string));
-}
-
-static inline void set_length(VALUE string, long n) {
-    if (RSTRING_LEN(string) != n)
-        rb_str_set_len(string, n);
-}
-
 static VALUE read_into(VALUE io, long len, VALUE buffer, bool peeking) {
-    StringValue(buffer);
-    make_room(buffer, len);
+    ea_buffer_prepare(&buffer, len);
     struct ea_known known;
     ea_result r = ea_io_begin_read(io, &known);
     if (RB_LIKELY(r == 0)) {
         r = attempt_any(io, &known, RSTRING_PTR(buffer), len, peeking);
         if (r >= 0) {
-            set_length(buffer, r);
+            ea_buffer_set_length(buffer, r);
             return buffer;
         }
         if (r == EA_EOF)
-            set_length(buffer, 0);
+            ea_buffer_set_length(buffer, 0);
     }
     return nothing_read(io, r);
 }
@@ -224,7 +212,7 @@ void ea_pieces_init(struct ea_pieces *pieces, VALUE maxlens, VALUE buffers) {
         rb_raise(rb_eArgError, "%ld buffers for %ld lengths", RARRAY_LEN(pieces->buffers),
                  pieces->count);
     for (long i = 0; i < pieces->count; i++)
-        make_room(RARRAY_AREF(pieces->buffers, i), NUM2LONG(RARRAY_AREF(pieces->lengths, i)));
+        ea_buffer_room(RARRAY_AREF(pieces->buffers, i), NUM2LONG(RARRAY_AREF(pieces->lengths, i)));
 }
 
 /* How many of the next n bytes are for piece i. */
@@ -242,7 +230,7 @@ VALUE ea_pieces_fill(const struct ea_pieces *pieces, const char *data, long n) {
         } else {
             VALUE string = RARRAY_AREF(answer, i);
             memcpy(RSTRING_PTR(string), data, (size_t)part);
-            set_length(string, part);
+            ea_buffer_set_length(string, part);
         }
         data += part;
         n -= part;
@@ -278,7 +266,7 @@ static VALUE read_in_place(VALUE io, struct ea_known *known, const struct ea_pie
     long n = r > 0 ? r : 0;
     for (long i = 0; i < pieces->count; i++) {
         long part = share(pieces, i, n);
-        set_length(RARRAY_AREF(pieces->buffers, i), part);
+        ea_buffer_set_length(RARRAY_AREF(pieces->buffers, i), part);
         n -= part;
     }
     return r > 0 ? pieces->buffers : Qnil;

@@ -8,9 +8,10 @@
 
 static ID id_timeout, read_again, write_rest, write_all, recv_again, sendto_again;
 
-/* Takes timeout:, the one keyword that there is, from the arguments: nil if it is not given. */
+/* Takes timeout:, the one keyword that there is, from the arguments: nil if it is not given. Keywords are
+ * a Hash in the last place, which is cheaper to see than whether they were given. */
 static inline VALUE take_timeout(int *argc, const VALUE *argv) {
-    if (RB_LIKELY(!rb_keyword_given_p()))
+    if (RB_LIKELY(*argc == 0 || !RB_TYPE_P(argv[*argc - 1], T_HASH)) || !rb_keyword_given_p())
         return Qnil;
     VALUE options = argv[--*argc];
     VALUE timeout = rb_hash_lookup2(options, ID2SYM(id_timeout), Qundef);

@@ -123,20 +123,22 @@ unsigned ea_wait(VALUE io, unsigned events, int64_t deadline) {
     return wait_for(io, events, deadline, EA_PARK_DRY);
 }
 
-void ea_wait_account(void) {
+atomic_bool ea_wait_schedulers;
+
+/* The running fiber's scheduler, if it is one of ours. */
+static struct ea_scheduler *own_current(void) {
     VALUE scheduler = rb_fiber_scheduler_current();
-    if (NIL_P(scheduler))
-        return;
-    struct ea_scheduler *own = own_scheduler(scheduler);
+    return NIL_P(scheduler) ? NULL : own_scheduler(scheduler);
+}
+
+void ea_wait_account_in_scheduler(void) {
+    struct ea_scheduler *own = own_current();
     if (own)
         ea_fiber_account(own, Qfalse);
 }
 
-bool ea_wait_accounts(void) {
-    VALUE scheduler = rb_fiber_scheduler_current();
-    if (NIL_P(scheduler))
-        return false;
-    struct ea_scheduler *own = own_scheduler(scheduler);
+bool ea_wait_accounts_in_scheduler(void) {
+    struct ea_scheduler *own = own_current();
     return own && ea_fiber_accounts(own);
 }
 

@@ -15,6 +15,10 @@
 /* More than a specimen has. */
 #define VARIABLES_MAX 8
 
+#ifdef HAVE_STRUCT_ROBJECT_AS_HEAP_NUMIV
+#define HAVE_SLOTS 1
+#endif
+
 /* How an instance of a class is made. */
 struct recipe {
     VALUE klass;
@@ -24,6 +28,11 @@ struct recipe {
     int message, backtrace; /* which of the variables they are */
     ID names[VARIABLES_MAX];
     VALUE values[VARIABLES_MAX]; /* nil or a Fixnum; nothing to mark */
+#ifdef HAVE_SLOTS
+    /* What the slots of an instance hold, but for the message; 0 of them: not known. */
+    uint32_t slots, message_slot;
+    VALUE image[VARIABLES_MAX];
+#endif
 };
 
 enum {
@@ -99,6 +108,28 @@ static VALUE message_of(VALUE error) {
     return rb_str_new_frozen(message);
 }
 
+#ifdef HAVE_SLOTS
+/* In a Ruby that counts the slots of an object, all instances of a class have a variable in the same slot,
+ * and it can be put there without being looked for. */
+static void find_slots(struct recipe *recipe) {
+    VALUE probe = recipe->make(recipe->klass);
+    for (int i = 0; i < recipe->count; i++)
+        rb_ivar_set(probe, recipe->names[i], INT2FIX(i));
+    if (ROBJECT_NUMIV(probe) < (uint32_t)recipe->count)
+        return;
+    for (int slot = 0; slot < recipe->count; slot++) {
+        VALUE value = ROBJECT_IVPTR(probe)[slot];
+        if (!FIXNUM_P(value)) /* an empty one, between them */
+            return;
+        int i = FIX2INT(value);
+        recipe->image[slot] = i == recipe->backtrace ? no_backtrace : recipe->values[i];
+        if (i == recipe->message)
+            recipe->message_slot = (uint32_t)slot;
+    }
+    recipe->slots = (uint32_t)recipe->count;
+}
+#endif
+
 static void introduce(int index, VALUE klass) {
     struct recipe *recipe = &recipes[index];
     *recipe = (struct recipe){.klass = klass, .message = -1, .backtrace = -1};
@@ -120,6 +151,10 @@ static void introduce(int index, VALUE klass) {
     if (survey.fits && recipe->message >= 0 && recipe->backtrace >= 0 &&
         RB_TYPE_P(specimen, T_OBJECT))
         recipe->make = rb_get_alloc_func(klass);
+#ifdef HAVE_SLOTS
+    if (recipe->make)
+        find_slots(recipe);
+#endif
 }
 
 /* Does this Ruby keep an exception's message and backtrace where we think? If not, no class that is
@@ -157,10 +192,28 @@ static VALUE make(const struct recipe *recipe, VALUE message, VALUE backtrace) {
     return error;
 }
 
+/* With what all share, and no GC ever frees: hence no write barrier. */
+static inline VALUE make_shared(const struct recipe *recipe, VALUE message) {
+#ifdef HAVE_SLOTS
+    if (RB_LIKELY(recipe->slots)) {
+        VALUE error = recipe->make(recipe->klass);
+        /* Outside of the object, when some instance of the class has more variables. */
+        VALUE *slots = ROBJECT_IVPTR(error);
+        if (RB_LIKELY(ROBJECT_NUMIV(error) >= recipe->slots)) {
+            for (uint32_t i = 0; i < recipe->slots; i++)
+                slots[i] = recipe->image[i];
+            slots[recipe->message_slot] = message;
+            return error;
+        }
+    }
+#endif
+    return make(recipe, message, no_backtrace);
+}
+
 /* The cheap way. */
 static VALUE make_call(enum ea_would_block_call call, const struct recipe *recipe) {
     if (RB_LIKELY(atomic_load_explicit(&on_demand, memory_order_relaxed)))
-        return make(recipe, messages[call], no_backtrace);
+        return make_shared(recipe, messages[call]);
     return make(recipe, rb_str_dup(messages[call]), rb_ary_new_capa(0));
 }
 

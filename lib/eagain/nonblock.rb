@@ -40,84 +40,99 @@ module Eagain
     end
     private_class_method :keep
 
+    # The methods of the extension that do the work, private: one of the object itself is found faster than a constant.
+    def self.lend(klass, *names)
+      names.each do |name|
+        klass.define_method(:"__eagain_#{name}", Calls.instance_method(name))
+        klass.__send__(:private, :"__eagain_#{name}")
+      end
+    end
+    private_class_method :lend
+
     # In each of the following, false is a would-block that is to be raised, and nil the end of file,
     # which is handed through. $! becomes the exception's cause.
 
     keep ::IO, :read_nonblock, :write_nonblock
+    lend ::IO, :read, :write
 
     class ::IO # :nodoc:
       def read_nonblock(len, buf = nil, exception: true)
-        (answer = Calls.read(self, len, buf, exception)) || Calls.read_would_block(answer, $!)
+        (answer = __eagain_read(len, buf, exception)) || Calls.read_would_block(answer, $!)
       end
 
       def write_nonblock(buf, exception: true)
-        (answer = Calls.write(self, buf, exception)) || Calls.write_would_block(answer, $!)
+        (answer = __eagain_write(buf, exception)) || Calls.write_would_block(answer, $!)
       end
     end
 
     keep ::BasicSocket, :recv_nonblock, :recvmsg_nonblock, :sendmsg_nonblock, :read_nonblock, :write_nonblock
+    lend ::BasicSocket, :socket_read, :socket_write, :recv, :recvmsg, :sendmsg
 
     class ::BasicSocket # :nodoc:
       def read_nonblock(len, str = nil, exception: true)
-        (answer = Calls.socket_read(self, len, str, exception)) || Calls.read_would_block(answer, $!)
+        (answer = __eagain_socket_read(len, str, exception)) || Calls.read_would_block(answer, $!)
       end
 
       def write_nonblock(buf, exception: true)
-        (answer = Calls.socket_write(self, buf, exception)) || Calls.write_would_block(answer, $!)
+        (answer = __eagain_socket_write(buf, exception)) || Calls.write_would_block(answer, $!)
       end
 
       def recv_nonblock(len, flag = 0, str = nil, exception: true)
-        (answer = Calls.recv(self, len, flag, str, exception)) || Calls.recvfrom_would_block(answer, $!)
+        (answer = __eagain_recv(len, flag, str, exception)) || Calls.recvfrom_would_block(answer, $!)
       end
 
       def recvmsg_nonblock(dlen = nil, flags = 0, clen = nil, scm_rights: false, exception: true)
-        (answer = Calls.recvmsg(self, dlen, flags, clen, scm_rights, exception)) ||
+        (answer = __eagain_recvmsg(dlen, flags, clen, scm_rights, exception)) ||
           Calls.recvmsg_would_block(answer, $!)
       end
 
       def sendmsg_nonblock(mesg, flags = 0, dest_sockaddr = nil, *controls, exception: true)
-        (answer = Calls.sendmsg(self, mesg, flags, dest_sockaddr, controls, exception)) ||
+        (answer = __eagain_sendmsg(mesg, flags, dest_sockaddr, controls, exception)) ||
           Calls.sendmsg_would_block(answer, $!)
       end
     end
 
     keep ::Socket, :recvfrom_nonblock, :accept_nonblock, :connect_nonblock
+    lend ::Socket, :recvfrom, :socket_accept, :connect
 
     class ::Socket # :nodoc:
       def recvfrom_nonblock(len, flag = 0, str = nil, exception: true)
-        (answer = Calls.recvfrom(self, len, flag, str, exception)) || Calls.recvfrom_would_block(answer, $!)
+        (answer = __eagain_recvfrom(len, flag, str, exception)) || Calls.recvfrom_would_block(answer, $!)
       end
 
       def accept_nonblock(exception: true)
-        (answer = Calls.socket_accept(self, ::Socket, exception)) || Calls.accept_would_block(answer, $!)
+        (answer = __eagain_socket_accept(::Socket, exception)) || Calls.accept_would_block(answer, $!)
       end
 
       def connect_nonblock(addr, exception: true)
-        (answer = Calls.connect(self, addr, exception)) || Calls.connect_would_block(answer, $!)
+        (answer = __eagain_connect(addr, exception)) || Calls.connect_would_block(answer, $!)
       end
     end
 
     keep ::UDPSocket, :recvfrom_nonblock
+    lend ::UDPSocket, :recvfrom
 
     class ::UDPSocket # :nodoc:
       def recvfrom_nonblock(len, flag = 0, outbuf = nil, exception: true)
-        (answer = Calls.recvfrom(self, len, flag, outbuf, exception)) || Calls.recvfrom_would_block(answer, $!)
+        (answer = __eagain_recvfrom(len, flag, outbuf, exception)) || Calls.recvfrom_would_block(answer, $!)
       end
     end
 
     keep ::TCPServer, :accept_nonblock
+    lend ::TCPServer, :accept
 
     class ::TCPServer # :nodoc:
       def accept_nonblock(exception: true)
-        (answer = Calls.accept(self, ::TCPSocket, exception)) || Calls.accept_would_block(answer, $!)
+        (answer = __eagain_accept(::TCPSocket, exception)) || Calls.accept_would_block(answer, $!)
       end
     end
 
     keep ::UNIXServer, :accept_nonblock
+    lend ::UNIXServer, :accept
 
     class ::UNIXServer # :nodoc:
       def accept_nonblock(exception: true)
-        (answer = Calls.accept(self, ::UNIXSocket, exception)) || Calls.accept_would_block(answer, $!)
+        (answer = __eagain_accept(::UNIXSocket, exception)) || Calls.accept_would_block(answer, $!)
       end
     end
 

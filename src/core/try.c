@@ -297,23 +297,9 @@ static ea_result read_nothing(const struct ea_fd *fd) {
     return r < 0 ? outcome(r, 0) : 0;
 }
 
-/* --- The usual case of read and write: what the descriptor is was learnt before, and is right. One
- * call, and nothing to learn from its answer. What else the answer may mean is for the long way, which
- * asks again, if nothing was done: UNUSUAL. */
+/* --- The usual case of read and write. */
 
 #define NOINLINE __attribute__((noinline))
-#define UNUSUAL ((ea_result)-0x10004)
-
-#if defined(HAVE_DONTWAIT) || defined(HAVE_NOWAIT)
-/* What -error means. refused: the error that says that the fact is wrong. */
-static inline ea_result usual_error(ssize_t error, int refused, ea_result wait) {
-    if (EA_LIKELY(error == -EAGAIN))
-        return wait;
-    if (error == -EINTR || error == -refused || error == -EPERM || error == -ENOSYS)
-        return UNUSUAL;
-    return error;
-}
-#endif
 
 #ifdef HAVE_NOWAIT
 /* Is it one that RWF_NOWAIT serves, as far as we know? no: the fact that says it does not. */
@@ -340,12 +326,8 @@ static ea_result usual_write_nowait(struct ea_fd *fd, const void *buf, size_t le
 
 static inline ea_result usual_read(struct ea_fd *fd, void *buf, size_t len) {
 #ifdef HAVE_DONTWAIT
-    if (EA_LIKELY(fd->known & EA_FD_IS_SOCKET)) {
-        ssize_t r = ea_call_recv(fd->fd, buf, len);
-        if (r > 0)
-            return r;
-        return r == 0 ? ea_try_empty_receive(fd) : usual_error(r, ENOTSOCK, EA_WAIT_READABLE);
-    }
+    if (EA_LIKELY(fd->known & EA_FD_IS_SOCKET))
+        return usual_recv(fd, buf, len, 0);
 #endif
 #ifdef HAVE_NOWAIT
     if (EA_LIKELY(serves_nowait(fd, EA_FD_NO_NOWAIT)))
@@ -359,10 +341,8 @@ static inline ea_result usual_read(struct ea_fd *fd, void *buf, size_t len) {
 
 static inline ea_result usual_write(struct ea_fd *fd, const void *buf, size_t len) {
 #ifdef HAVE_DONTWAIT
-    if (EA_LIKELY(fd->known & EA_FD_IS_SOCKET)) {
-        ssize_t r = ea_call_send(fd->fd, buf, len);
-        return EA_LIKELY(r >= 0) ? r : usual_error(r, ENOTSOCK, EA_WAIT_WRITABLE);
-    }
+    if (EA_LIKELY(fd->known & EA_FD_IS_SOCKET))
+        return usual_send(fd, buf, len, 0);
 #endif
 #ifdef HAVE_NOWAIT
     if (EA_LIKELY(serves_nowait(fd, EA_FD_NO_NOWAIT_WRITE)))

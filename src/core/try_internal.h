@@ -91,14 +91,12 @@ static inline ssize_t or_error(ssize_t r) {
 #endif
 
 #ifdef HAVE_DONTWAIT
-static inline ssize_t ea_call_recv(int fd, void *buf, size_t len) {
-    return CALL(recv, (SYS_recvfrom, fd, buf, (long)len, MSG_DONTWAIT, 0, 0),
-                (fd, buf, len, MSG_DONTWAIT));
+static inline ssize_t ea_call_recv(int fd, void *buf, size_t len, int flags) {
+    return CALL(recv, (SYS_recvfrom, fd, buf, (long)len, flags, 0, 0), (fd, buf, len, flags));
 }
 
-static inline ssize_t ea_call_send(int fd, const void *buf, size_t len) {
-    return CALL(send, (SYS_sendto, fd, buf, (long)len, MSG_DONTWAIT, 0, 0),
-                (fd, buf, len, MSG_DONTWAIT));
+static inline ssize_t ea_call_send(int fd, const void *buf, size_t len, int flags) {
+    return CALL(send, (SYS_sendto, fd, buf, (long)len, flags, 0, 0), (fd, buf, len, flags));
 }
 #endif
 
@@ -166,5 +164,37 @@ static inline ea_result total_length(const struct iovec *iov, size_t iovcnt) {
 /* What 0 means, of a call that asked a socket for more: EA_EOF of a stream, 0 (an empty datagram)
  * of any other kind. */
 ea_result ea_try_empty_receive(struct ea_fd *fd);
+
+/* --- The usual case: what the descriptor is was learnt before, and is right. One call, and nothing to
+ * learn from its answer. What else the answer may mean is for the long way, which asks again, if nothing
+ * was done: UNUSUAL. */
+
+#define UNUSUAL ((ea_result)-0x10004)
+
+#if defined(HAVE_DONTWAIT) || defined(HAVE_NOWAIT)
+/* What -error means. refused: the error that says that the fact is wrong. */
+static inline ea_result usual_error(ssize_t error, int refused, ea_result wait) {
+    if (EA_LIKELY(error == -EAGAIN))
+        return wait;
+    if (error == -EINTR || error == -refused || error == -EPERM || error == -ENOSYS)
+        return UNUSUAL;
+    return error;
+}
+#endif
+
+#ifdef HAVE_DONTWAIT
+/* On a socket. len: 1..SSIZE_MAX. */
+static inline ea_result usual_recv(struct ea_fd *fd, void *buf, size_t len, int flags) {
+    ssize_t r = ea_call_recv(fd->fd, buf, len, flags | MSG_DONTWAIT);
+    if (r > 0)
+        return r;
+    return r == 0 ? ea_try_empty_receive(fd) : usual_error(r, ENOTSOCK, EA_WAIT_READABLE);
+}
+
+static inline ea_result usual_send(struct ea_fd *fd, const void *buf, size_t len, int flags) {
+    ssize_t r = ea_call_send(fd->fd, buf, len, flags | MSG_DONTWAIT);
+    return EA_LIKELY(r >= 0) ? r : usual_error(r, ENOTSOCK, EA_WAIT_WRITABLE);
+}
+#endif
 
 #endif

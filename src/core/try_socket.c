@@ -132,7 +132,21 @@ ea_result ea_try_recvfrom(struct ea_fd *fd, void *buf, size_t len, int flags, st
     return received_nothing(fd, result);
 }
 
+#ifdef HAVE_DONTWAIT
+/* Is it known to be a socket, so that the usual call will do? */
+static inline bool is_usual(const struct ea_fd *fd, size_t len) {
+    return EA_LIKELY(fd->known & EA_FD_IS_SOCKET) && EA_LIKELY(len - 1 < SSIZE_MAX);
+}
+#endif
+
 ea_result ea_try_recv(struct ea_fd *fd, void *buf, size_t len, int flags) {
+#ifdef HAVE_DONTWAIT
+    if (is_usual(fd, len)) {
+        ea_result r = usual_recv(fd, buf, len, flags);
+        if (EA_LIKELY(r != UNUSUAL))
+            return r;
+    }
+#endif
     return ea_try_recvfrom(fd, buf, len, flags, NULL, NULL);
 }
 
@@ -182,6 +196,13 @@ ea_result ea_try_sendto(struct ea_fd *fd, const void *buf, size_t len, int flags
 }
 
 ea_result ea_try_send(struct ea_fd *fd, const void *buf, size_t len, int flags) {
+#ifdef HAVE_DONTWAIT
+    if (is_usual(fd, len)) {
+        ea_result r = usual_send(fd, buf, len, flags);
+        if (EA_LIKELY(r != UNUSUAL))
+            return r;
+    }
+#endif
     return ea_try_sendto(fd, buf, len, flags, NULL, 0);
 }
 

@@ -348,4 +348,36 @@ class WouldBlockTest < EagainTest
       "first"
     TEXT
   end
+
+  # Instances of one class with more or fewer variables, set in another order: before ours are made, and after.
+  def test_variables_that_others_add
+    first = "require 'socket'\n" + <<~'RUBY'
+      other = IO::EAGAINWaitReadable.allocate
+      other.instance_variable_set(:@first, 1)
+    RUBY
+    then_more = <<~'RUBY'
+      all = lambda do
+        ALL.values.map do |call|
+          e = caught(&call)
+          copy = Marshal.load(Marshal.dump(e))
+          [e.class, e.message, e.errno, e.backtrace.to_a.size.clamp(0, 0), e.cause, e.instance_variables, copy == e, copy.message, copy.errno]
+        end
+      end
+      p all.call
+      e = readable
+      Array.new(12) { |i| e.instance_variable_set("@v#{i}", i.to_s) }
+      w = writable
+      w.instance_variable_set(:@w, "w")
+      GC.start
+      p all.call, e.message, e.instance_variables, e.instance_variable_get(:@v11), e.errno, w.message, w.instance_variable_get(:@w)
+      p 2000.times.map { readable }.map { |x| [x.message, x.errno, x.instance_variables] }.uniq
+    RUBY
+    ["", first].each do |before|
+      out, err, status = run_command({}, RUBY, "-W:no-experimental", "-e", before + PRELUDE + then_more)
+      assert status.success?, err
+      ours, err, status = run_command({}, RUBY, "-W:no-experimental", "-I#{LIB}", "-e", "#{before}require 'eagain/nonblock'\n#{PRELUDE}#{then_more}")
+      assert status.success?, err
+      assert_equal out, ours
+    end
+  end
 end
