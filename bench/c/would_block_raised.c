@@ -1,4 +1,5 @@
 /* rows/would_block_raised.rb as plain C. */
+#define CALLS_AT_ONCE 1
 #include "calls.h"
 
 static bool once(const int fds[2]) {
