@@ -123,14 +123,16 @@ class TimeoutTest < EagainTest
     expires { Process.wait(spawn("sleep 30")) }
     assert_operator now - start, :<, 20
   ensure
-    children = File.read("/proc/self/task/#{Process.pid}/children").split rescue [] # rubocop:disable Style/RescueModifier
-    children.each do |pid|
-      next unless File.read("/proc/#{pid}/comm") == "sleep\n"
-
-      Process.kill(:KILL, Integer(pid))
-      Process.wait(Integer(pid))
+    children = Dir["/proc/[0-9]*/stat"].filter_map do |path|
+      pid, parent = File.read(path).match(/\A(\d+) \(sleep\) \S (\d+)/)&.captures
+      pid if parent == Process.pid.to_s
     rescue SystemCallError
       next
+    end
+    refute_empty children
+    children.each do |pid|
+      Process.kill(:KILL, Integer(pid))
+      Process.wait(Integer(pid))
     end
   end
 
