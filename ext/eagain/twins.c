@@ -60,7 +60,9 @@ static VALUE s_write(int argc, VALUE *argv, VALUE self) {
     if (argc != 2)
         return rb_funcall(self, write_all, 3, argv[0], rb_ary_new_from_values(argc - 1, argv + 1),
                           limit);
-    VALUE string = rb_obj_as_string(argv[1]);
+    VALUE string = argv[1];
+    if (RB_UNLIKELY(!RB_TYPE_P(string, T_STRING)))
+        string = rb_obj_as_string(string);
     if (RB_UNLIKELY(ea_wait_accounts())) /* it is written as it is now */
         string = rb_str_new_frozen(string);
     ea_wait_account();
