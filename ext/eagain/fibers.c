@@ -177,6 +177,10 @@ struct ea_fiber *ea_fiber_make(struct ea_scheduler *scheduler, VALUE fiber, bool
                       (struct sweep){.keep = scheduler->running, .keep_too = scheduler->runner});
         scheduler->foreign_limit = 2 * scheduler->foreign + 64;
     }
+    /* One that does not keep its Fiber alive, and that had the same address. */
+    struct ea_fiber *stale = own ? ea_fiber_find(scheduler, fiber) : NULL;
+    if (stale)
+        ea_fiber_drop(stale);
     struct ea_fiber *record = ZALLOC(struct ea_fiber);
     ea_fiber_init(record, scheduler, fiber);
     record->own = own;

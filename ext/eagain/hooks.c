@@ -33,6 +33,12 @@ static void check_fiber(VALUE fiber) {
                  rb_obj_class(fiber));
 }
 
+/* No record is of a fiber that has not begun, but those that are own: another Fiber had the same address. */
+static bool has_begun(VALUE fiber) {
+    VALUE frames = rb_funcall(fiber, rb_intern("backtrace_locations"), 2, INT2FIX(0), INT2FIX(1));
+    return RB_TYPE_P(frames, T_ARRAY) && RARRAY_LEN(frames) > 0;
+}
+
 /* call-seq: push(fiber) -> fiber
  *
  * Makes a new fiber, or one that is parked here, runnable: it runs when its turn comes. From any
@@ -44,7 +50,7 @@ static VALUE scheduler_push(VALUE self, VALUE fiber) {
     if (!RTEST(rb_fiber_alive_p(fiber)))
         rb_raise(fiber_error, "dead fiber called");
     struct ea_fiber *record = ea_fiber_find(scheduler, fiber);
-    if (!record) {
+    if (!record || (RB_UNLIKELY(!record->own) && !has_begun(fiber))) {
         record = ea_fiber_make(scheduler, fiber, true);
         record->pushed = true;
         ea_fiber_ready(record, false);

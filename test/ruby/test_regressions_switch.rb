@@ -489,4 +489,19 @@ class RegressionsSwitchTest < EagainTest
     schedule(scheduler: scheduler.new) { Timeout.timeout(1) { nil } }
     asked != Timeout::Error
   end
+
+  # A new fiber had the address of one that was collected, and was taken for that: it was never run.
+  def test_task_at_the_address_of_a_fiber_that_is_gone
+    assert_child "", <<~'RUBY'
+      Eagain.run do
+        3.times do
+          50.times { Fiber.new(blocking: false) { sleep 0 }.resume }
+          GC.start
+          tasks = Array.new(3000) { Eagain.spawn { nil } }
+          10.times { sleep 0 }
+          exit!(1) if tasks.any?(&:alive?)
+        end
+      end
+    RUBY
+  end
 end
