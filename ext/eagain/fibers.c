@@ -212,6 +212,7 @@ struct ea_fiber *ea_fiber_current(struct ea_scheduler *scheduler) {
         record = ea_fiber_make(scheduler, fiber, false);
     if (RB_UNLIKELY(record->handler || record->away))
         record = ea_fiber_handle(record);
+    running = scheduler->running; /* or it had ended, and was dropped */
     /* The fiber that we switched to resumed this one, unless this one resumed it and has it back; or it
      * yielded, and this one is resumed by whoever has resumed that. */
     const struct ea_fiber *up = running;

@@ -215,6 +215,14 @@ static void transfer_to_doubtful(struct ea_scheduler *scheduler, struct ea_fiber
     }
 }
 
+/* The handler ended before self has gone away; if it waited, self may have been picked meanwhile, and is
+ * the next to run. */
+static void handled_early(struct ea_fiber *self) {
+    ea_fiber_handled(self);
+    if (self->state == EA_FIBER_RUNNING)
+        ea_fiber_ready(self, true);
+}
+
 static void transfer_to(struct ea_fiber *self, struct ea_fiber *next) {
     struct ea_scheduler *scheduler = self->scheduler;
     VALUE fiber = next->fiber;
@@ -234,11 +242,8 @@ static void transfer_to(struct ea_fiber *self, struct ea_fiber *next) {
         }
         next->started = true;
         limit_dead_stacks(scheduler);
-        if (RB_UNLIKELY(self->handler != NULL)) { /* of a finalizer */
-            ea_fiber_handled(self);
-            if (self->state == EA_FIBER_RUNNING)
-                ea_fiber_ready(self, true);
-        }
+        if (RB_UNLIKELY(self->handler != NULL)) /* of a finalizer */
+            handled_early(self);
     }
     scheduler->running = next;
     if (RB_UNLIKELY(next->doubtful || next->pushed))
@@ -253,6 +258,8 @@ static VALUE away_body(VALUE arg) {
     struct ea_fiber *next = away->next;
     if (RB_UNLIKELY(self->resumer != NULL))
         ea_fiber_nest(self);
+    if (RB_UNLIKELY(self->handler != NULL)) /* of a TracePoint, in there */
+        handled_early(self);
     for (;;) {
         if (!next)
             next = pick(away->scheduler);

@@ -280,4 +280,40 @@ class RegressionsNestingTest < EagainTest
       puts handled > 0 ? "done" : "no signal"
     RUBY
   end
+
+  # A look at what its resumer called last is a call that can be traced: the fiber was taken to be in that
+  # handler for ever. So was one that had been woken while the handler waited.
+  def test_trace_of_the_look_at_who_resumed_whom
+    ["$stderr.syswrite('')", "sleep 0.003"].each do |handler|
+      assert_child "value true\n", <<~RUBY
+        traced = 0
+        trace = TracePoint.new(:c_call) { |call| (traced += 1; #{handler}) if call.method_id == :backtrace_locations }
+        def fiber(&block) = Fiber.new(blocking: false, &block)
+        Eagain.run do
+          task = Eagain.spawn { fiber { sleep(0) and fiber { sleep(0.001) and :value }.resume }.resume }
+          trace.enable
+          value = task.value
+          trace.disable
+          puts [value, traced.positive?].join(" ")
+        end
+      RUBY
+    end
+  end
+
+  # The record of a task that had ended was looked at after the handler had dropped it.
+  def test_handler_that_waits_where_a_task_ended
+    assert_child "5\n", <<~'RUBY', env: { "MALLOC_PERTURB_" => "85" }
+      main = ended = nil
+      handled = 0
+      trace = TracePoint.new(:fiber_switch) do
+        (ended = false; handled += 1; sleep 0.001) if ended && Fiber.current.equal?(main)
+      end
+      Fiber.set_scheduler(scheduler = Eagain::Scheduler.new)
+      main = Fiber.new(blocking: false) do
+        5.times { Fiber.schedule { sleep 0.001; ended = true }; sleep 0.01 }
+      end
+      trace.enable { main.resume; scheduler.run }
+      puts handled
+    RUBY
+  end
 end
