@@ -41,6 +41,10 @@ static uint8_t classify(VALUE frame) {
     if (among(klass, (const char *const[]){"Thread::Mutex", NULL}))
         return among(name, (const char *const[]){"sleep", NULL}) ? EA_CALLER_RELOCKS
                                                                  : EA_CALLER_OTHER;
+    /* Mutex#sleep again: the frame of what it slept in is still there when that was interrupted. */
+    if (among(klass, (const char *const[]){"Eagain::Scheduler", NULL}))
+        return among(name, (const char *const[]){"kernel_sleep", NULL}) ? EA_CALLER_RELOCKS
+                                                                        : EA_CALLER_OTHER;
     if (among(klass, classes)
             ? among(name, refusing)
             : !among(klass, (const char *const[]){"Kernel", NULL}) || !among(name, kernel))

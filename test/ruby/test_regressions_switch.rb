@@ -504,4 +504,31 @@ class RegressionsSwitchTest < EagainTest
       end
     RUBY
   end
+
+  # The lock that an interrupted wait takes again was not known as such, and was interrupted in turn: the
+  # mutex was not locked, which hid both exceptions.
+  def test_raised_in_twice_in_a_wait_for_a_condition
+    ruby_at_least("3.2", "an interrupted Mutex#sleep leaves the mutex unlocked")
+    Eagain.run do
+      mutex = Mutex.new
+      told = []
+      task = Eagain.spawn do
+        mutex.synchronize do
+          ConditionVariable.new.wait(mutex)
+        ensure
+          told << mutex.owned?
+        end
+      rescue IOError => e
+        told << e.message
+        sleep
+      end
+      task.report_on_exception = false
+      sleep 0
+      mutex.lock
+      %w[one two].each { |message| task.raise(IOError, message); 2.times { sleep 0 } }
+      mutex.unlock
+      assert_equal "two", assert_raises(IOError) { task.value }.message
+      assert_equal [true, "one"], told
+    end
+  end
 end
