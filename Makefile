@@ -6,7 +6,7 @@
 #   make test           everything that can be tested with this machine's Ruby
 #   make test-chroots   the Ruby tests under other Rubies, in Debian chroots
 #   make bench          measures; bench-peers installs what it compares with
-#   make install        the C library, below $(DESTDIR)$(PREFIX)
+#   make install        the C library, below $(DESTDIR)$(PREFIX); uninstall removes what this checkout installed last
 #   make gem            pkg/eagain-VERSION.gem
 #   make format lint clean
 #
@@ -25,7 +25,7 @@ export JOBS
 .DEFAULT_GOAL := all
 .PHONY: all setup-build lib ext demo test test-c test-sanitizers test-asan test-tsan test-valgrind \
         test-ruby test-asan-ruby test-install test-gem test-kgio test-unicorn test-chroots bench \
-        bench-peers install gem format lint clean
+        bench-peers install uninstall gem format lint clean
 
 all: lib ext
 
@@ -40,11 +40,12 @@ ext: setup-build
 
 demo:
 	@script/setup build demo
+	@echo "building libeagain and the extension"
 	@$(MAKE) --no-print-directory all
 	@RUBY="$(RUBY)" examples/demo
 
 test:
-	@script/setup build test
+	@script/setup build test kgio unicorn
 	@RUBY="$(RUBY)" script/test
 
 test-sanitizers: test-asan test-tsan
@@ -66,7 +67,10 @@ install: lib
 	@DESTDIR="$(DESTDIR)" cmake --install $(BUILD) --prefix "$(PREFIX)"
 	@[ -n "$(DESTDIR)" ] || [ "$$(id -u)" != 0 ] || ! command -v ldconfig >/dev/null || ldconfig
 
-gem:
+uninstall:
+	@sed 's|^|$(DESTDIR)|' $(BUILD)/install_manifest.txt | xargs -rd '\n' rm -fv
+
+gem: setup-build
 	@mkdir -p pkg
 	@$(RUBY) -S gem build --output pkg/eagain-$(shell $(RUBY) -Ilib -reagain/version -e 'print Eagain::VERSION').gem eagain.gemspec
 

@@ -20,7 +20,14 @@ end
 # A checkout keeps one extension per Ruby, so that several can share it; a gem has one.
 extension = "eagain/#{RbConfig::CONFIG["ruby_version"]}/eagain"
 in_checkout = File.exist?("#{__dir__}/#{extension}.#{RbConfig::CONFIG["DLEXT"]}")
-require in_checkout ? extension : "eagain/eagain"
+begin
+  require in_checkout ? extension : "eagain/eagain"
+rescue LoadError => error
+  raise if error.path != "eagain/eagain"
+
+  raise LoadError, "the C extension is not built for Ruby #{RbConfig::CONFIG["ruby_version"]}: run `make` in the checkout, " \
+                   "or install the gem with this Ruby", cause: nil
+end
 
 require_relative "eagain/blocking"
 require_relative "eagain/run"

@@ -66,7 +66,11 @@ module Eagain
         rest = options.order(arguments)
         name = rest.shift or raise Error, "no command given (see eagain --help)"
         file, constant = COMMANDS.fetch(name) { raise Error, "unknown command: #{name} (see eagain --help)" }
-        require_relative file
+        begin
+          require_relative file
+        rescue LoadError => error
+          raise error.message.start_with?("the C extension") ? Error.new(error.message) : error
+        end
         const_get(constant).start(rest)
       end
     end

@@ -8,7 +8,12 @@ class NonblockComparison < EagainTest
   # What came of all the cases of a script, in a Ruby with these options.
   def self.results(script, *flags)
     @results ||= {}
-    @results[flags] ||= Marshal.load(IO.popen([RUBY, "-W:no-experimental", *flags, script], "rb", &:read))
+    @results[flags] ||= begin
+      data = IO.popen([RUBY, "-W:no-experimental", *flags, script], "rb", &:read)
+      raise "#{script}: #{$?}; its errors are on standard error" unless $?.success?
+
+      Marshal.load(data)
+    end
   end
 
   def self.compare(script, names)

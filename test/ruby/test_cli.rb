@@ -193,6 +193,16 @@ class CLITest < EagainTest
     end
   end
 
+  def test_a_checkout_that_was_not_built_says_so
+    %w[exe lib].each { |folder| FileUtils.cp_r(File.join(ROOT, folder), @directory) }
+    FileUtils.rm_rf(Dir[File.join(@directory, "lib/eagain/*")].grep(%r{/[\d.+]+\z|\.so\z}))
+    [%w[doctor], %w[run x.rb]].each do |command|
+      out, err, status = run_here(RbConfig.ruby, "exe/eagain", *command)
+      assert_equal ["", 2], [out, status.exitstatus], err
+      assert_match(/\Aeagain: the C extension is not built.*`make`.*\n\z/, err)
+    end
+  end
+
   def test_works_from_any_directory_through_a_link
     link = File.join(@directory, "link")
     File.symlink(EXE, link)
