@@ -8,6 +8,8 @@ module Bench
   #
   # A subclass defines #subjects and #expected?, and has a bench/c/ROW.c that makes the same system calls.
   class CallRow < Row
+    group "Single calls"
+
     COUNT = 1_000_000
 
     def operations

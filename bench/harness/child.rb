@@ -29,18 +29,19 @@ module Bench
     end
 
     # Hash: +wall+, +user+ and +system+ in seconds, +rss+ in bytes at the peak (nil where the
-    # system does not tell), +gc+ (collections), +operations+.
+    # system does not tell), +gc+ (collections), +operations+; +latency+ and +bytes_each+ of the rows that
+    # have them, as Row says.
     def measure(row_name, scale)
       activate_gems
       row, peer = prepare(row_name, scale)
       GC.start
-      sample = timed { row.call }
+      sample = timed { peer.call(row) }
       peer.teardown
-      if row.result != row.operations
-        raise Lost, "#{row.result} of #{row.operations} operations arrived"
-      end
+      done = peer.result(row)
+      raise Lost, "#{done} of #{row.operations} operations arrived" if done != row.operations
 
-      sample.merge(rss: peak_rss, operations: row.operations)
+      sample.merge(rss: peak_rss, operations: row.operations,
+                   latency: row.latency, bytes_each: row.bytes_each).compact
     end
 
     private

@@ -58,6 +58,16 @@ module Bench
     # Called before the clock starts.
     def setup; end
 
+    # The measured part.
+    def call(row)
+      row.call
+    end
+
+    # As Row#result.
+    def result(row)
+      row.result
+    end
+
     # Starts the block next to the others.
     def spawn
       raise NotImplementedError, "#{self.class}#spawn"

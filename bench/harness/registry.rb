@@ -2,6 +2,9 @@
 
 require_relative "row"
 require_relative "stream_row"
+require_relative "tcp_row"
+require_relative "http_row"
+require_relative "memory_row"
 require_relative "peer"
 require_relative "call_row"
 

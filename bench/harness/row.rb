@@ -18,6 +18,19 @@ module Bench
       def unit(text = @unit)
         @unit = text
       end
+
+      # What it is about, in a few words: the heading that it stands under. A subclass has its superclass's.
+      # With an argument, sets it.
+      def group(text = nil)
+        @group = text if text
+        @group || (superclass.group if superclass.respond_to?(:group))
+      end
+
+      # False where other programs do a part of the work, so that a count of system calls, theirs included,
+      # says nothing.
+      def traced?
+        true
+      end
     end
 
     # +peer+:: the Peer that runs what is spawned
@@ -30,6 +43,11 @@ module Bench
     # Integer: how many units the whole row makes at this scale.
     def operations
       raise NotImplementedError, "#{self.class}#operations"
+    end
+
+    # nil, or what this machine lacks for it (String). Asked before anything is measured.
+    def missing
+      nil
     end
 
     # What comes before the clock starts.
@@ -45,7 +63,38 @@ module Bench
       raise NotImplementedError, "#{self.class}#result"
     end
 
+    # Hash: +p50+, +p90+, +p99+, +max+ in seconds, of the requests that were timed one by one; nil where none
+    # were.
+    def latency
+      @times && percentiles(@times)
+    end
+
+    # Bytes (Float) of the resident set that each of what is held at the same time takes; nil where that is
+    # not what the row is about.
+    def bytes_each
+      nil
+    end
+
     private
+
+    # Runs the block, and keeps the time that it takes for #latency. Returns its value.
+    def timed
+      start = now
+      value = yield
+      (@times ||= []) << (now - start)
+      value
+    end
+
+    def now
+      Process.clock_gettime(Process::CLOCK_MONOTONIC)
+    end
+
+    # By the nearest rank: each is a time that was taken.
+    def percentiles(times)
+      sorted = times.sort
+      rank = proc { |percent| sorted[[(sorted.size * percent / 100.0).ceil - 1, 0].max] }
+      { p50: rank.call(50), p90: rank.call(90), p99: rank.call(99), max: sorted.last }
+    end
 
     def spawn(&block)
       @peer.spawn(&block)

@@ -38,7 +38,9 @@ module Bench
         options: { rows: @rows, peers: @peers, rounds: @rounds, scale: @scale },
         peers: probe_all
       }
-      report[:rows] = @rows.to_h { |name| [name, measure_row(name, runnable(report[:peers], name))] }
+      report[:missing] = @rows.to_h { |name| [name, Bench.row(name).new(nil, @scale).missing] }.compact
+      rows = @rows - report[:missing].keys
+      report[:rows] = rows.to_h { |name| [name, measure_row(name, runnable(report[:peers], name))] }
       report
     end
 
@@ -70,7 +72,7 @@ module Bench
       end
       peers.each { |peer| results[peer].merge!(summarise(results[peer][:samples]), count_calls(name, peer)) }
       compare(results)
-      { title: row.title, unit: row.unit, operations: row.new(nil, @scale).operations, peers: results }
+      { title: row.title, group: row.group, unit: row.unit, operations: row.new(nil, @scale).operations, peers: results }
     end
 
     def take_sample(row, peer, round, result)
@@ -86,8 +88,17 @@ module Bench
       {
         wall: spread(samples.map { |s| s[:wall] }),
         cpu: spread(samples.map { |s| s[:user] + s[:system] }),
-        rss: spread(samples.filter_map { |s| s[:rss] })
+        rss: spread(samples.filter_map { |s| s[:rss] }),
+        latency: latencies(samples.filter_map { |s| s[:latency] }),
+        bytes_each: spread(samples.filter_map { |s| s[:bytes_each] })
       }
+    end
+
+    # Each percentile is one of a process; the spread is that of the processes.
+    def latencies(samples)
+      return if samples.empty?
+
+      samples.flat_map(&:keys).uniq.to_h { |percentile| [percentile, spread(samples.filter_map { |s| s[percentile] })] }
     end
 
     # Hash: median, min, max of an Array of Numeric; nil of none.
@@ -102,6 +113,7 @@ module Bench
 
     def count_calls(row, peer)
       return { calls: nil, calls_note: "--no-strace" } unless @strace
+      return { calls: nil, calls_note: "other programs do a part of the work" } unless Bench.row(row).traced?
       return { calls: nil, calls_note: "strace not installed" } unless ChildProcess.strace?
 
       tell "#{row}: under strace, #{peer}"

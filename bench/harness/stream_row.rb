@@ -9,6 +9,8 @@ module Bench
   # message). IO#read would fill the buffer with several messages at once, and measure that buffer
   # instead. Which system calls a peer makes of them (read or recv) is its own business.
   class StreamRow < Row
+    group "Streams and sockets"
+
     def operations
       self.class::PAIRS * scaled(self.class::MESSAGES)
     end

@@ -4,6 +4,12 @@ module Bench
   # The report on a terminal.
   class Table
     HEADINGS = ["", "wall s", "min-max", "of best", "of C", "cpu s", "min-max", "of best", "of C", "peak MiB", "calls"].freeze
+    # Columns of the rows that have such figures: heading => how it is found in a result, and written.
+    MORE = {
+      "p50 ms" => proc { |result| result.dig(:latency, :p50, :median)&.then { |seconds| format("%.3f", seconds * 1e3) } },
+      "p99 ms" => proc { |result| result.dig(:latency, :p99, :median)&.then { |seconds| format("%.3f", seconds * 1e3) } },
+      "KiB each" => proc { |result| result.dig(:bytes_each, :median)&.then { |bytes| format("%.1f", bytes / 1024) } }
+    }.freeze
 
     # +report+:: the Hash of Runner#run
     def initialize(report)
@@ -31,8 +37,10 @@ module Bench
     end
 
     def section(name, row)
-      lines = [HEADINGS, *row[:peers].map { |peer, result| line(peer, result) }]
-      widths = HEADINGS.each_index.map { |i| lines.map { |l| l[i].size }.max }
+      more = MORE.select { |_, figure| row[:peers].each_value.any?(&figure) }
+      headings = HEADINGS + more.keys
+      lines = [headings, *row[:peers].map { |peer, result| line(peer, result) + more.values.map { |it| it.call(result) || "-" } }]
+      widths = headings.each_index.map { |i| lines.map { |l| l[i].size }.max }
       table = lines.map do |fields|
         fields.each_with_index.map { |f, i| i.zero? ? f.ljust(widths[i]) : f.rjust(widths[i]) }.join("  ").rstrip
       end
@@ -63,11 +71,13 @@ module Bench
     def legend
       units = @report[:rows].map { |name, row| "#{row[:unit]} (#{name})" }.join(", ")
       "Medians. cpu: user + system of the process. of best: over the least of the peers that are not ours (nor C). of C: over the same in C.\n" \
-        "calls: system calls per #{units}, start-up not counted.\n"
+        "calls: system calls per #{units}, start-up not counted.\n" \
+        "p50, p99: of single requests, each process by itself. KiB each: resident set for each one that waits.\n"
     end
 
     def notes
       missing = @report[:peers].filter_map { |name, peer| "not measured: #{name}: #{peer[:unavailable]}" if peer[:unavailable] }
+      missing += @report[:missing].map { |name, reason| "not measured: row #{name}: #{reason}" }
       results = @report[:rows].flat_map { |name, row| row[:peers].map { |peer, result| ["#{name}, #{peer}", result] } }
       failed = results.flat_map { |where, result| result[:failures].map { |reason| "failed: #{where}: #{reason}" } }
       missing + failed + uncounted(results)

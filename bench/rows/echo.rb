@@ -1,7 +1,5 @@
 # frozen_string_literal: true
 
-require "socket"
-
 module Bench
   module Rows
     # A TCP echo server and its clients, in one process and under one peer: each message waits four
@@ -9,7 +7,7 @@ module Bench
     #
     # The server answers what it gets (IO#readpartial, IO#write); a client reads the whole answer
     # (IO#read, which for an empty buffer reads straight into the string).
-    class Echo < Row
+    class Echo < TcpRow
       CLIENTS = 30
       MESSAGES = 4_000
       MESSAGE = ("*" * 512).freeze
@@ -18,15 +16,13 @@ module Bench
       unit "round trip"
 
       def operations
-        CLIENTS * scaled(MESSAGES)
+        clients * scaled(self.class::MESSAGES)
       end
 
       def call
         @answers = 0
-        server = TCPServer.new("127.0.0.1", 0)
-        port = server.local_address.ip_port
-        spawn { serve(server) }
-        CLIENTS.times { spawn { ask(port) } }
+        port = listen(clients)
+        clients.times { spawn { ask(port) } }
         wait
       end
 
@@ -34,29 +30,17 @@ module Bench
         @answers
       end
 
+      # Integer: how many there are, at any scale.
+      def clients
+        self.class::CLIENTS
+      end
+
       private
-
-      def serve(server)
-        CLIENTS.times do
-          connection = server.accept
-          spawn { echo(connection) }
-        end
-        server.close
-      end
-
-      def echo(connection)
-        loop { connection.write(connection.readpartial(4096)) }
-      rescue EOFError
-        connection.close
-      end
 
       def ask(port)
         answers = 0
-        socket = TCPSocket.new("127.0.0.1", port)
-        scaled(MESSAGES).times do
-          socket.write(MESSAGE)
-          answers += 1 if socket.read(MESSAGE.bytesize) == MESSAGE
-        end
+        socket = connect(port)
+        scaled(self.class::MESSAGES).times { answers += 1 if echoed?(socket, MESSAGE) }
         socket.close
         @answers += answers
       end

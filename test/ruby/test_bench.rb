@@ -47,6 +47,42 @@ class TestBench < Minitest::Test
     assert_in_delta sample[:wall], result[:wall][:max]
   end
 
+  def test_latencies_are_in_the_order_of_their_percentiles
+    report("--scale", "0.01", "--rounds", "2", "--no-strace", "--peers", "eagain_epoll", "idle") do |table, json|
+      result = json[:rows][:idle][:peers][:eagain_epoll]
+      samples = result[:samples].map { |sample| sample[:latency].values_at(:p50, :p90, :p99, :max) }
+
+      samples.each { |times| assert_equal times.sort, times }
+      assert_operator samples.flatten.min, :>, 0
+      assert_equal samples.map(&:first).minmax, result[:latency][:p50].values_at(:min, :max)
+      assert_match(/^ .*p99 ms/, table)
+    end
+  end
+
+  # A fiber or a thread has a stack of some pages, and what it does not touch costs nothing.
+  def test_memory_of_each_task
+    report("--scale", "0.03", "--rounds", "1", "--no-strace", "--peers", "threads,eagain_epoll", "memory_task") do |_, json|
+      json[:rows][:memory_task][:peers].each_value do |result|
+        assert_includes 2_000..200_000, result[:bytes_each][:median]
+      end
+    end
+  end
+
+  # An answer that is wrong, or does not come, is no result.
+  def test_a_peer_that_loses_work_has_failed
+    code = <<~RUBY
+      require "#{File.expand_path("../../bench/harness/registry", __dir__)}"
+      Bench.row("queues").prepend(Module.new { def consume(queue) = queue.pop })
+      ARGV.replace(["threads", "queues", "0.001"])
+      load "#{File.expand_path("../../bench/harness/child.rb", __dir__)}"
+    RUBY
+    answer, errors, status = Open3.capture3(RbConfig.ruby, "-e", code)
+
+    assert_equal 1, status.exitstatus
+    assert_empty answer
+    assert_match(/Lost: 0 of 2000 operations arrived/, errors)
+  end
+
   def test_median_and_spread_of_the_rounds
     report("--scale", "0.001", "--rounds", "4", "--no-strace", "--peers", "threads", "echo") do |_, json|
       result = json[:rows][:echo][:peers][:threads]

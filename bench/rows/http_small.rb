@@ -1,0 +1,50 @@
+# frozen_string_literal: true
+
+require "json"
+require "net/http"
+
+module Bench
+  module Rows
+    # Net::HTTP as programs use it against an API: a session for each task, some headers, a small document
+    # that is parsed.
+    class HttpSmall < HttpRow
+      CLIENTS = 50
+      REQUESTS = 100
+
+      title "Net::HTTP, 50 sessions of 100 requests, 1 KiB of JSON each"
+      unit "request"
+
+      def operations
+        CLIENTS * scaled(REQUESTS)
+      end
+
+      def call
+        @answers = 0
+        port = listen(CLIENTS)
+        CLIENTS.times { spawn { ask(port) } }
+        wait
+      end
+
+      def result
+        @answers
+      end
+
+      private
+
+      def body
+        @body ||= JSON.generate("items" => (1..25).map { |id| { "id" => id, "name" => "item number #{id}" } })
+      end
+
+      def ask(port)
+        answers = 0
+        Net::HTTP.start("127.0.0.1", port, nil, nil) do |http|
+          scaled(REQUESTS).times do
+            answer = http.get("/items", "Accept" => "application/json")
+            answers += 1 if answer.is_a?(Net::HTTPOK) && JSON.parse(answer.body)["items"].size == 25
+          end
+        end
+        @answers += answers
+      end
+    end
+  end
+end
