@@ -1,7 +1,7 @@
 /* The timing wheel against the usual alternative, a 4-ary heap: arm a million deadlines, cancel
  * nine of ten (as timeouts do), let the rest expire in steps of a millisecond.
  *
- *   cc -std=gnu17 -O2 -Iinclude bench/c/timers.c src/core/timer.c -o timers && ./timers [COUNT]
+ *   cc -std=gnu17 -O2 -Iinclude bench/c/timing_wheel.c src/core/timer.c -o timing_wheel && ./timing_wheel [COUNT]
  *
  * Prints nanoseconds per operation, the best of five rounds. */
 #include <eagain/timer.h>
