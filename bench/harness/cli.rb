@@ -67,7 +67,7 @@ module Bench
 
     def parser
       OptionParser.new do |o|
-        o.banner = "usage: bench/run [options] [ROW...]"
+        o.banner = "usage: #{ENV.delete("BENCH_PROGRAM") || "bench/run"} [options] [ROW...]"
         o.separator "Rows:  #{Bench.row_names.join(", ")}"
         o.separator "Peers: #{Bench.peer_names.join(", ")}"
         o.on("--rows LIST", Array, "rows to run (default: all)") { |v| @options[:rows] = v }

@@ -76,10 +76,20 @@ static VALUE scheduler_alloc(VALUE klass) {
 
 /* --- Life. */
 
+NORETURN(static void unknown_backend(const char *source, VALUE name));
+static void unknown_backend(const char *source, VALUE name) {
+    VALUE known = rb_str_new_cstr("");
+    for (const struct ea_poll_backend *const *b = ea_poll_backends(); *b; b++)
+        rb_str_catf(known, "%s%s", RSTRING_LEN(known) ? ", " : "", (*b)->name);
+    rb_raise(rb_eArgError, "unknown backend%s: %" PRIsVALUE " (there are %" PRIsVALUE ")", source,
+             name, known);
+}
+
 /* call-seq: Eagain::Scheduler.new(backend: nil)
  *
- * backend: "epoll" or "poll"; nil takes what the environment variable EAGAIN_BACKEND names, else
- * the best. ArgumentError for an unknown one, Errno::EMFILE and the like when it cannot start. */
+ * backend: "epoll" or "poll", or a Symbol; nil takes what the environment variable EAGAIN_BACKEND names,
+ * else the best. ArgumentError for an unknown one, TypeError for what is no name, Errno::EMFILE and the
+ * like when it cannot start. */
 static VALUE scheduler_initialize(int argc, VALUE *argv, VALUE self) {
     struct ea_scheduler *scheduler;
     TypedData_Get_Struct(self, struct ea_scheduler, &ea_scheduler_type, scheduler);
@@ -91,13 +101,14 @@ static VALUE scheduler_initialize(int argc, VALUE *argv, VALUE self) {
         rb_raise(rb_eRuntimeError, "already initialized");
     const struct ea_poll_backend *backend = NULL;
     if (name != Qundef && !NIL_P(name)) {
-        backend = ea_poll_backend_find(StringValueCStr(name));
+        VALUE string = RB_SYMBOL_P(name) ? rb_sym2str(name) : name;
+        backend = ea_poll_backend_find(StringValueCStr(string));
         if (!backend)
-            rb_raise(rb_eArgError, "unknown backend: %" PRIsVALUE, rb_inspect(name));
+            unknown_backend("", rb_inspect(name));
     }
     int rc = ea_poll_init(&scheduler->poll, backend);
     if (rc == -EINVAL)
-        rb_raise(rb_eArgError, "unknown backend in EAGAIN_BACKEND: %s", getenv("EAGAIN_BACKEND"));
+        unknown_backend(" in EAGAIN_BACKEND", rb_str_new_cstr(getenv("EAGAIN_BACKEND")));
     if (rc < 0)
         rb_syserr_fail(-rc, "Eagain::Scheduler");
     scheduler->fibers = st_init_numtable();

@@ -38,12 +38,17 @@ module Eagain
         end
       end
 
+      # Returns +name+, if it is a backend's. +source+ says where it was given.
+      def check_backend(name, source = "")
+        return name if BACKENDS.include?(name)
+
+        raise Error, "unknown backend#{source}: #{name} (there are #{BACKENDS.join(", ")})"
+      end
+
       # EAGAIN_BACKEND is the user's, too.
       def check_environment
-        name = ENV.fetch("EAGAIN_BACKEND", nil)
-        return if name.nil? || name.empty? || BACKENDS.include?(name)
-
-        raise Error, "unknown backend in EAGAIN_BACKEND: #{name} (there are #{BACKENDS.join(", ")})"
+        name = ENV.fetch("EAGAIN_BACKEND", "")
+        check_backend(name, " in EAGAIN_BACKEND") unless name.empty?
       end
 
       # Prints +text+ and ends the process well.

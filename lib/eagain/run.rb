@@ -14,7 +14,7 @@ module Eagain
     #     pages.map(&:value)
     #   end
     #
-    # backend:: "epoll" or "poll" (see Eagain::BACKENDS); nil for the environment variable
+    # backend:: "epoll" or "poll", or a Symbol (see Eagain::BACKENDS); nil for the environment variable
     #           +EAGAIN_BACKEND+, or else the best that works. Ignored where a loop runs already.
     #
     # Returns the value of the block. Blocks the calling thread; other threads run.
@@ -34,7 +34,7 @@ module Eagain
     # Ruby does it with the main thread. Once the block has returned, they cancel the tasks and are raised
     # from here. A second Ctrl-C interrupts the clean-up of the first.
     #
-    # Errors: ArgumentError for no block or an unknown backend.
+    # Errors: ArgumentError for no block or an unknown backend, TypeError for one that is no name.
     def run(backend: nil, &block)
       raise ArgumentError, "Eagain.run must be called with a block" unless block
 
@@ -52,10 +52,10 @@ module Eagain
     #
     # name:: for Task#inspect and for reports (String or nil).
     #
-    # Returns the Task. Raises RuntimeError where no loop runs on this thread, ThreadError
-    # without a block.
+    # Returns the Task. Errors: RuntimeError where no loop runs on this thread, ArgumentError for no
+    # block, TypeError for a name that is no String.
     def spawn(name: nil, &block)
-      raise ThreadError, "must be called with a block" unless block
+      raise ArgumentError, "Eagain.spawn must be called with a block" unless block
 
       context = Thread.current[:eagain_task]
       (context ? context.group : Group.current).spawn(name, block)

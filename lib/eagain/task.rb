@@ -66,7 +66,7 @@ module Eagain
     end
 
     # The name (String or nil), for #inspect and reports.
-    attr_accessor :name
+    attr_reader :name
 
     # Whether an exception that ends this task is reported on <tt>$stderr</tt>.
     attr_reader :report_on_exception
@@ -76,7 +76,8 @@ module Eagain
 
     def initialize(group, name, block) # :nodoc:
       @group = @home = group
-      @name = name
+      @name = nil
+      self.name = name unless name.nil?
       @block = block
       @report_on_exception = Task.report_on_exception
       @state = nil        # nil while alive, then :returned, :failed, :cancelled
@@ -103,9 +104,18 @@ module Eagain
       self
     end
 
+    # Sets the name: a String, or nil. TypeError for anything else.
+    def name=(name)
+      string = name.nil? ? nil : String.try_convert(name)
+      Kernel.raise TypeError, "no implicit conversion of #{name.class} into String" unless name.nil? || string
+
+      @name = string
+    end
+
     # Waits until the task has ended.
     #
-    # timeout:: seconds (Numeric), or nil for no limit.
+    # timeout:: seconds (Integer, Float, Rational), or nil for no limit. TypeError and ArgumentError as of
+    #           Kernel#sleep: for what is no number, and for a negative one, which Thread#join takes for 0.
     #
     # Returns self, or nil if the time is over first. Raises the exception that ended the
     # task, each time it is called. In a task only that task waits; in another
@@ -113,7 +123,8 @@ module Eagain
     # <tt>Fiber.set_scheduler</tt>), the loop runs meanwhile. A task that joins itself
     # gets a ThreadError.
     def join(timeout = nil)
-      return nil unless @state || wait(timeout)
+      deadline = timeout && (Eagain.__send__(:deadline, timeout) / 1e9)
+      return nil unless @state || wait(deadline)
 
       Kernel.raise(@result, cause: @result.cause) if @state == :failed
       self
@@ -190,7 +201,8 @@ module Eagain
       @report_on_exception = flag ? true : false
     end
 
-    # <tt>#<Eagain::Task:0x00007f… @name file:line status></tt>
+    # <tt>#<Eagain::Task:0x00007f…@name file:line status></tt>: the status as of #status, +dead+ (and no place)
+    # after the end, +run+ in a report.
     def inspect
       name = "@#{@name}" if @name
       location = @block&.source_location&.join(":")
@@ -333,11 +345,10 @@ module Eagain
       @state ? "dead" : status
     end
 
-    # Returns true once the task has ended, false after the timeout.
-    def wait(timeout)
+    # Returns true once the task has ended, false after the deadline (of #now).
+    def wait(deadline)
       Kernel.raise ThreadError, "Target task must not be current task" if running?
 
-      deadline = timeout && now + timeout
       if Fiber.current_scheduler.equal?(@home.scheduler)
         park(deadline)
       elsif @home.thread.equal?(Thread.current)

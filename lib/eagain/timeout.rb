@@ -20,7 +20,7 @@ module Eagain
   #
   #   Eagain.timeout(0.5) { socket.read }   # Timeout::Error: execution expired
   #
-  # seconds:: a Numeric. nil and 0 mean no limit, as with Timeout.timeout.
+  # seconds:: an Integer, Float or Rational. nil and 0 mean no limit, as with Timeout.timeout.
   # klass:: the class to raise inside the block. If it is not given, nothing in the block but
   #         an +ensure+ or a <tt>rescue Exception</tt> notices, and
   #         Timeout::Error is raised here.
@@ -31,11 +31,13 @@ module Eagain
   # In an event loop this costs a timer and no thread. The block is interrupted at its waits
   # only: one that computes is not. Elsewhere this is Timeout.timeout.
   #
-  # Errors: ArgumentError if +seconds+ is negative; Timeout::Error or +klass+ when the time is over.
+  # Errors: TypeError for +seconds+ that are no number, ArgumentError for negative ones, both as of
+  # Kernel#sleep; ArgumentError for no block; Timeout::Error or +klass+ when the time is over.
   def self.timeout(seconds, klass = nil, message = nil, &block)
     raise ArgumentError, "Eagain.timeout must be called with a block" unless block
-    return yield(seconds) if seconds.nil? || seconds.zero?
-    raise ArgumentError, "timeout must not be negative" if seconds.negative?
+    return yield(seconds) if seconds.nil? || seconds == 0
+
+    deadline(seconds) # raises, if there is none
 
     scheduler = Fiber.current_scheduler
     return Timeout.timeout(seconds, klass, message, &block) unless scheduler.respond_to?(:timeout_after)

@@ -157,7 +157,8 @@ class CLITest < EagainTest
   def test_run_backend
     write("script.rb", "puts Fiber.scheduler.backend\n")
     Eagain::BACKENDS.each { |name| assert_equal "#{name}\n", eagain("run", "--backend", name, "script.rb").first }
-    assert_usage_error(/--backend/, "run", "--backend", "nonsense", "script.rb")
+    assert_usage_error(/unknown backend: nonsense \(there are #{Eagain::BACKENDS.join(", ")}\)/,
+                       "run", "--backend", "nonsense", "script.rb")
   end
 
   def test_run_stats
@@ -187,7 +188,7 @@ class CLITest < EagainTest
     [[], ["run"], ["doctor"], ["bench"]].each do |command|
       out, err, status = eagain(*command, "--help")
       assert_equal ["", 0], [err, status.exitstatus], command
-      assert_match(/usage/i, out)
+      assert_match(/^usage: #{["eagain", *command].join(" ")} /i, out)
       out, err, status = eagain(*command, "--version")
       assert_equal ["eagain #{Eagain::VERSION}\n", "", 0], [out, err, status.exitstatus], command
     end

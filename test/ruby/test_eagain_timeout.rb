@@ -33,6 +33,22 @@ class EagainTimeoutTest < EagainTest
     end
   end
 
+  def test_what_is_no_time_is_refused_as_by_sleep
+    everywhere do
+      ["1", -1, -0.5, Object.new, Float::NAN, []].each do |seconds|
+        as_of_sleep = assert_raises(StandardError) { sleep(seconds) }
+        error = assert_raises(as_of_sleep.class) { Eagain.timeout(seconds) {} }
+        assert_equal as_of_sleep.message, error.message
+      end
+    end
+  end
+
+  def test_times_of_every_kind
+    everywhere do
+      [3, 3.5, 7/2r, 2**30, Float::INFINITY].each { |seconds| assert_equal 1, Eagain.timeout(seconds) { 1 } }
+    end
+  end
+
   def test_raises_timeout_error
     everywhere do
       assert_equal "execution expired", assert_raises(Timeout::Error) { Eagain.timeout(0.005) { sleep 60 } }.message

@@ -32,6 +32,28 @@ class RunTest < EagainTest
     assert_nil Fiber.scheduler
   end
 
+  def test_a_backend_may_be_a_symbol
+    Eagain::BACKENDS.each do |name|
+      assert_equal name, Eagain.run(backend: name.to_sym) { Fiber.scheduler.backend }
+    end
+  end
+
+  def test_the_error_of_an_unknown_backend_names_those_that_there_are
+    choices = "(there are #{Eagain::BACKENDS.join(", ")})"
+    ["kqueue", :kqueue].each do |name|
+      error = assert_raises(ArgumentError) { Eagain.run(backend: name) {} }
+      assert_equal "unknown backend: #{name.inspect} #{choices}", error.message
+    end
+    assert_raises(TypeError) { Eagain.run(backend: 3) {} }
+    assert_child "unknown backend in EAGAIN_BACKEND: kqueue #{choices}\n", <<~RUBY, env: { "EAGAIN_BACKEND" => "kqueue" }
+      begin
+        Eagain.run {}
+      rescue ArgumentError => e
+        puts e.message
+      end
+    RUBY
+  end
+
   def test_waits_for_tasks_and_the_tasks_of_tasks
     seen = []
     Eagain.run do
@@ -262,7 +284,10 @@ class RunTest < EagainTest
   def test_spawn_needs_a_loop_and_a_block
     error = assert_raises(RuntimeError) { Eagain.spawn {} }
     assert_match(/Eagain.run/, error.message)
-    assert_raises(ThreadError) { Eagain.run { Eagain.spawn } }
+    error = assert_raises(ArgumentError) { Eagain.run { Eagain.spawn } }
+    assert_equal "Eagain.spawn must be called with a block", error.message
+    error = assert_raises(ArgumentError) { Eagain.run }
+    assert_equal "Eagain.run must be called with a block", error.message
   end
 
   def test_spawn_with_a_scheduler_of_ones_own

@@ -81,6 +81,29 @@ class TaskTest < EagainTest
     end
   end
 
+  def test_join_refuses_what_is_no_time_as_sleep_does
+    Eagain.run do
+      ended = Eagain.spawn {}.join
+      alive = Eagain.spawn { sleep }
+      [ended, alive].product(["x", -1, -0.5, Object.new]).each do |task, timeout|
+        as_of_sleep = assert_raises(StandardError) { sleep(timeout) }
+        error = assert_raises(as_of_sleep.class) { task.join(timeout) }
+        assert_equal as_of_sleep.message, error.message
+      end
+      assert_predicate alive, :alive?
+      alive.cancel
+    end
+  end
+
+  def test_join_takes_times_of_every_kind
+    Eagain.run do
+      [1, 1.5, 3/2r, 2**70, Float::INFINITY].each do |timeout|
+        task = Eagain.spawn { sleep 0.001 }
+        assert_same task, task.join(timeout)
+      end
+    end
+  end
+
   def test_join_itself
     Eagain.run do
       task = Eagain.spawn { Eagain::Task.current.join }
@@ -338,6 +361,18 @@ class TaskTest < EagainTest
       assert_equal "run", task.value
       assert_same false, task.status
       refute_predicate task, :alive?
+    end
+  end
+
+  def test_a_name_is_a_string_or_nil
+    Eagain.run do
+      error = assert_raises(TypeError) { Eagain.spawn(name: 1) { flunk } }
+      assert_equal "no implicit conversion of Integer into String", error.message
+      task = Eagain.spawn(name: "fetch") {}
+      assert_raises(TypeError) { task.name = :symbol }
+      assert_equal "fetch", task.name
+      task.name = nil
+      assert_nil task.name
     end
   end
 

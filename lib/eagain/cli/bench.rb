@@ -11,7 +11,7 @@ module Eagain
 
       def self.start(arguments)
         CLI.finish("eagain #{VERSION}\n") if arguments == ["--version"]
-        exec(PROGRAM, *arguments) if File.executable?(PROGRAM)
+        exec({ "BENCH_PROGRAM" => "eagain bench" }, PROGRAM, *arguments) if File.executable?(PROGRAM)
 
         options = CLI.parser("bench [NAME...]") do |it|
           it.separator "Runs the benchmarks of a source checkout; this is an installed gem without them."

@@ -21,7 +21,7 @@ module Eagain
           it.separator "Runs a Ruby script (- for standard input) as ruby does, but its blocking calls"
           it.separator "let other tasks (Eagain.spawn, Fiber.schedule) run meanwhile."
           it.separator ""
-          it.on("--backend NAME", BACKENDS, "wait with #{BACKENDS.join(" or ")}") { |name| @backend = name }
+          it.on("--backend NAME", "wait with #{BACKENDS.join(" or ")}") { |name| @backend = CLI.check_backend(name) }
           it.on("--stats", "print the scheduler's counters to standard error at the end") { @stats = true }
         end
         path, *rest = options.order(arguments)
