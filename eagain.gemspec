@@ -22,7 +22,7 @@ Gem::Specification.new do |spec|
   spec.files = Dir.chdir(__dir__) do
     Dir[
       "lib/**/*.rb", "ext/eagain/*.{c,h,rb}", "src/core/*.{c,h}", "include/**/*.h", "exe/*",
-      "README.md", "LICENSE", "CHANGELOG.md",
+      "README.md", "LICENSE", "CHANGELOG.md", "docs/**/*.md", "examples/*.{rb,c}",
     ].sort
   end
   spec.bindir = "exe"

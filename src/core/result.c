@@ -1,5 +1,6 @@
-/* Texts for results. */
+/* Texts: for results, and the version. */
 #include <eagain/result.h>
+#include <eagain/version.h>
 
 #include <string.h>
 
@@ -24,4 +25,8 @@ const char *ea_result_text(ea_result r) {
         return "wait writable";
     const char *text = ea_is_error(r) ? error_text(ea_errno(r)) : NULL;
     return text ? text : "unknown error";
+}
+
+const char *ea_version(void) {
+    return EA_VERSION;
 }

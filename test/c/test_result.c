@@ -1,7 +1,10 @@
-/* The ranges of ea_result do not overlap, and each has a text. */
+/* The ranges of ea_result do not overlap, and each has a text. So has the version. */
 #include "support.h"
 
 #include <eagain/result.h>
+#include <eagain/version.h>
+
+#include <stdio.h>
 
 static void ranges(void **state) {
     (void)state;
@@ -47,10 +50,20 @@ static void texts(void **state) {
     assert_non_null(ea_result_text(-EA_ERRNO_MAX));
 }
 
+static void version(void **state) {
+    (void)state;
+    char numbers[32];
+    snprintf(numbers, sizeof(numbers), "%d.%d.%d", EA_VERSION_MAJOR, EA_VERSION_MINOR,
+             EA_VERSION_PATCH);
+    assert_string_equal(ea_version(), numbers);
+    assert_string_equal(ea_version(), EA_VERSION);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranges),
         cmocka_unit_test(texts),
+        cmocka_unit_test(version),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

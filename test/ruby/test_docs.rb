@@ -43,6 +43,17 @@ class DocsTest < EagainTest
     end
   end
 
+  def test_the_gem_contains_what_its_documents_link_to
+    files = Dir.chdir(ROOT) { Gem::Specification.load("eagain.gemspec").files }
+    documents = files.grep(/\.md\z/)
+    assert_operator documents.size, :>, 10
+    documents.each do |document|
+      links = self.class.text(File.join(ROOT, document)).scan(/\]\(([^)#\s]+)(?:#[^)]*)?\)/).flatten.grep_v(/\A[a-z]+:/)
+      paths = links.map { |link| File.expand_path(link, File.dirname("/#{document}")).delete_prefix("/") }
+      assert_empty paths - files, document
+    end
+  end
+
   def test_the_tutorial_has_ten_programs
     assert_equal 10, self.class.examples(File.join(ROOT, "docs/tutorial/README.md")).size
   end
