@@ -15,6 +15,14 @@ static bool once(const int fds[2]);
 #define CALLS_AT_ONCE 10
 #endif
 
+/* Operations at full scale: those that the scale divides, times those of each. */
+#ifndef CALLS_SCALED
+#define CALLS_SCALED 1000000
+#endif
+#ifndef CALLS_TIMES
+#define CALLS_TIMES 1
+#endif
+
 static inline bool calls_at_once(const int fds[2]) {
     bool right = true;
 #pragma GCC unroll 10
@@ -25,7 +33,8 @@ static inline bool calls_at_once(const int fds[2]) {
 
 /* Runs a tenth of the operations to warm up, then all, and prints the figures. */
 static int calls_run(int argc, char **argv, const int fds[2]) {
-    int64_t turns = (limit_scaled(argc, argv, 1000000) + CALLS_AT_ONCE - 1) / CALLS_AT_ONCE;
+    int64_t count = limit_scaled(argc, argv, CALLS_SCALED) * CALLS_TIMES;
+    int64_t turns = (count + CALLS_AT_ONCE - 1) / CALLS_AT_ONCE;
     struct timespec from, to;
     struct rusage before, after;
     bool right = true;

@@ -19,6 +19,8 @@ module Bench
 
     # Hash: +unavailable+ (String or nil), +versions+.
     def probe
+      return { unavailable: "needs Ruby #{@class.ruby}", versions: {}, jit: jit } unless @class.ruby?
+
       activate_gems
       reason = @class.unavailable
       { unavailable: reason, versions: reason ? {} : @class.versions, jit: jit }

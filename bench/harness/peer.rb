@@ -17,6 +17,21 @@ module Bench
         @gems = requirements
       end
 
+      # The Ruby that the gems need, as a version requirement. Sets it when given.
+      def ruby(requirement = @ruby || ">= 0")
+        @ruby = requirement
+      end
+
+      # Whether the running Ruby is one.
+      def ruby?
+        Gem::Requirement.new(ruby).satisfied_by?(Gem::Version.new(RUBY_VERSION))
+      end
+
+      # Hash of row name (Symbol) to the reason (String) why it cannot do that. Sets it when given.
+      def cannot(reasons = @cannot || {})
+        @cannot = reasons
+      end
+
       # Hash of the environment variables that the process of this peer is started with.
       def env(variables = @env || {})
         @env = variables

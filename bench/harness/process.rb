@@ -12,6 +12,9 @@ module Bench
     # A child that did not answer; the message is for the report.
     class Failed < StandardError; end
 
+    # One that was killed, as its time was over.
+    class NoAnswer < Failed; end
+
     CHILD = File.expand_path("child.rb", __dir__)
 
     # +peer_name+:: whose environment the child gets
@@ -81,7 +84,7 @@ module Bench
         text = Timeout.timeout(@limit) { reader.read.tap { status = Process.wait2(pid).last } }
         [text, File.read(errors.path), status]
       rescue Timeout::Error
-        raise Failed, "no answer after #{@limit} s"
+        raise NoAnswer, "no answer after #{@limit} s"
       ensure
         reap(pid) if pid && status.nil?
         reader&.close

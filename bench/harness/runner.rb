@@ -9,9 +9,10 @@ module Bench
   # Measures rows by peers. In each round every peer runs once, each time starting with another
   # one, so that a slow spell of the machine falls on all of them.
   class Runner
-    # The scales of the two runs under strace. System calls per operation are the difference of
-    # their counts over the difference of their operations: what start-up costs cancels out.
-    STRACE_SCALES = [0.03, 0.01].freeze
+    # The scales of the two runs under strace; the second pair for rows of few operations, which are the same
+    # at both of the first. System calls per operation are the difference of their counts over the difference
+    # of their operations: what start-up costs cancels out.
+    STRACE_SCALES = [[0.03, 0.01], [0.3, 0.1]].freeze
 
     # +rows+, +peers+:: Arrays of names
     # +rounds+:: Integer
@@ -66,19 +67,30 @@ module Bench
 
     def measure_row(name, peers)
       row = Bench.row(name)
+      left_out, peers = leave_out(name, peers)
       results = peers.to_h { |peer| [peer, { samples: [], failures: [] }] }
       @rounds.times do |round|
         peers.rotate(round).each { |peer| take_sample(name, peer, round, results[peer]) }
       end
       peers.each { |peer| results[peer].merge!(summarise(results[peer][:samples]), count_calls(name, peer)) }
       compare(results)
-      { title: row.title, group: row.group, unit: row.unit, operations: row.new(nil, @scale).operations, peers: results }
+      { title: row.title, group: row.group, unit: row.unit, operations: row.new(nil, @scale).operations,
+        left_out: left_out, peers: results }
+    end
+
+    # Hash of the peers that cannot do the row to the reason, and Array of the others.
+    def leave_out(row, peers)
+      reasons = peers.to_h { |peer| [peer, Bench.peer(peer).cannot[row.to_sym]] }.compact
+      [reasons, peers - reasons.keys]
     end
 
     def take_sample(row, peer, round, result)
+      return if result[:hangs]
+
       tell "#{row}: round #{round + 1} of #{@rounds}, #{peer}"
       result[:samples] << { round: round + 1 }.merge(child(peer).measure(row, @scale))
     rescue ChildProcess::Failed => e
+      result[:hangs] = e.is_a?(ChildProcess::NoAnswer)
       result[:failures] << "round #{round + 1}: #{e.message}"
     end
 
@@ -113,7 +125,7 @@ module Bench
 
     def count_calls(row, peer)
       return { calls: nil, calls_note: "--no-strace" } unless @strace
-      return { calls: nil, calls_note: "other programs do a part of the work" } unless Bench.row(row).traced?
+      return { calls: nil, calls_note: Bench.row(row).untraced } if Bench.row(row).untraced
       return { calls: nil, calls_note: "strace not installed" } unless ChildProcess.strace?
 
       tell "#{row}: under strace, #{peer}"
@@ -124,8 +136,7 @@ module Bench
 
     # Hash: +total+ and +by_name+, in calls per operation.
     def calls_per_operation(row, peer)
-      scale = [@scale, 1].min
-      (more, many), (less, few) = STRACE_SCALES.map { |s| child(peer).system_calls(row, s * scale_of_strace(scale)) }
+      (more, many), (less, few) = strace_scales(row).map { |scale| child(peer).system_calls(row, scale) }
       operations = more[:operations] - less[:operations]
       raise ChildProcess::Failed, "the scale is too small for a difference" unless operations.positive?
 
@@ -135,8 +146,9 @@ module Bench
     end
 
     # A run that is smaller than the one under strace would be makes that one smaller too.
-    def scale_of_strace(scale)
-      [scale / STRACE_SCALES.max, 1].min
+    def strace_scales(row)
+      pairs = STRACE_SCALES.map { |pair| pair.map { |scale| scale * [@scale / pair.max, 1].min } }
+      pairs.find { |pair| pair.map { |scale| Bench.row(row).new(nil, scale).operations }.uniq.size == 2 } || pairs.first
     end
 
     # Each peer's median times over the least of the peers that are neither ours nor a floor, and over the

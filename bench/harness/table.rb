@@ -77,6 +77,7 @@ module Bench
 
     def notes
       missing = @report[:peers].filter_map { |name, peer| "not measured: #{name}: #{peer[:unavailable]}" if peer[:unavailable] }
+      missing += @report[:rows].flat_map { |name, row| row[:left_out].map { |peer, why| "not measured: #{name}, #{peer}: #{why}" } }
       missing += @report[:missing].map { |name, reason| "not measured: row #{name}: #{reason}" }
       results = @report[:rows].flat_map { |name, row| row[:peers].map { |peer, result| ["#{name}, #{peer}", result] } }
       failed = results.flat_map { |where, result| result[:failures].map { |reason| "failed: #{where}: #{reason}" } }

@@ -9,11 +9,8 @@ module Bench
       REQUESTS = 100_000
 
       title "HTTP server, 100,000 keep-alive requests by wrk over 64 connections, hello world"
+      untraced "other programs do a part of the work"
       unit "request"
-
-      def self.traced?
-        false
-      end
 
       def operations
         scaled(REQUESTS)

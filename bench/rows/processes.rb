@@ -9,12 +9,8 @@ module Bench
 
       group "Files, names, programs"
       title "20 tasks that run 20 programs each, read what they print, and wait for them"
+      untraced "other programs do a part of the work"
       unit "program"
-
-      # The programs' own calls would be counted.
-      def self.traced?
-        false
-      end
 
       def operations
         TASKS * scaled(PROGRAMS)

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "helper"
+require_relative "../../bench/harness/registry"
 require "json"
 require "open3"
 require "rbconfig"
@@ -132,6 +133,18 @@ class TestBench < Minitest::Test
     else
       refute_includes table, "not measured"
     end
+  end
+
+  # libev_scheduler may be installed or not; UringMachine needs a newer Ruby.
+  def test_what_a_peer_cannot_do_is_named_with_the_reason
+    libev, uring = %w[libev uringmachine].map { |name| Bench.peer(name) }
+    table, errors, status = bench("--scale", "0.001", "--rounds", "1", "--no-strace",
+                                  "--peers", "threads,libev,uringmachine", "echo")
+
+    assert_predicate status, :success?, errors
+    reasons = ["libev: libev_scheduler not installed: make bench-peers", "echo, libev: #{libev.cannot.fetch(:echo)}"]
+    assert(reasons.any? { |reason| table.include?("not measured: #{reason}\n") }, table)
+    assert_includes table, "not measured: uringmachine: needs Ruby #{uring.ruby}\n" unless uring.ruby?
   end
 
   def test_wrong_usage_is_one_line_and_status_2

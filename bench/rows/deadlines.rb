@@ -6,18 +6,18 @@ module Bench
   module Rows
     # Deadlines, of which most are never met: a thousand tasks have one each, a hundred times; nine of ten are
     # cancelled, as what they limit is done at once, and the tenth expires.
-    class Timers < Row
+    class Deadlines < Row
       TASKS = 1_000
-      TIMERS = 100
+      LIMITS = 100
       FAR = 60
       NEAR = 0.001
 
       group "Time"
       title "100,000 time limits, 1,000 at a time, 90 % of them cancelled and 10 % expired"
-      unit "timer"
+      unit "time limit"
 
       def operations
-        tasks * TIMERS
+        tasks * LIMITS
       end
 
       def call
@@ -38,7 +38,7 @@ module Bench
       end
 
       def arm(number)
-        TIMERS.times do |i|
+        LIMITS.times do |i|
           limited(((number + i) % 10).zero?)
           @done += 1
         rescue Timeout::Error

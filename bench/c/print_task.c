@@ -1,0 +1,2 @@
+/* rows/print_task.rb as plain C. */
+#include "print.c"

@@ -1,0 +1,21 @@
+# frozen_string_literal: true
+
+module Bench
+  module Peers
+    # The scheduler of the Itsi server, whose selector is Rust's mio.
+    class Itsi < SchedulerPeer
+      title "itsi-scheduler"
+      gems "itsi-scheduler" => "0.2.27"
+      cannot http_small: "a socket that is waited for anew is refused (register error: File exists), and the fiber ends"
+
+      def self.unavailable
+        require "itsi/scheduler"
+        nil
+      end
+
+      def scheduler
+        ::Itsi::Scheduler.new
+      end
+    end
+  end
+end
