@@ -23,6 +23,7 @@ Gem::Specification.new do |spec|
     Dir[
       "lib/**/*.rb", "ext/eagain/*.{c,h,rb}", "src/core/*.{c,h}", "include/**/*.h", "exe/*",
       "README.md", "LICENSE", "CHANGELOG.md", "docs/**/*.md", "examples/*.{rb,c}",
+      "{lib,ext}/.document",
     ].sort
   end
   spec.bindir = "exe"

@@ -14,7 +14,9 @@ module Eagain
   # Where <eagain/ruby.h> is (String), for the extconf.rb of a C extension:
   #
   #   $INCFLAGS << " -I#{Eagain.include_dir.shellescape}"
-  def self.include_dir = File.expand_path("../include", __dir__)
+  def self.include_dir
+    File.expand_path("../include", __dir__)
+  end
 end
 
 # A checkout keeps one extension per Ruby, so that several can share it; a gem has one.

@@ -284,11 +284,17 @@ static VALUE scheduler_close(VALUE self) {
     return Qnil;
 }
 
+/* call-seq: closed? -> true or false
+ *
+ * Whether #close was called. */
 static VALUE scheduler_closed_p(VALUE self) {
     const struct ea_scheduler *scheduler = RTYPEDDATA_DATA(self);
     return scheduler->open ? Qfalse : Qtrue;
 }
 
+/* call-seq: backend -> String
+ *
+ * What it waits with: one of Eagain::BACKENDS. */
 static VALUE scheduler_backend(VALUE self) {
     return rb_str_new_cstr(ea_scheduler_get(self)->poll.backend->name);
 }

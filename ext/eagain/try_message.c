@@ -280,8 +280,9 @@ static VALUE m_tryrecvmsg(int argc, VALUE *argv, VALUE socket) {
  *   Eagain.tryrecvmsg(socket, maxlen = nil, flags = 0, maxcontrol = nil, scm_rights: false)
  *       -> [string, sender, flags, *controls], nil or :wait_readable
  *
- * As the method of BasicSocket that <tt>require "eagain/io"</tt> brings: receives a message with
- * its ancillary data without waiting.
+ * As BasicSocket#tryrecvmsg (of <tt>require "eagain/io"</tt>), which says more: receives a message with
+ * its ancillary data without waiting; +nil+ at the end of a stream. Errors: IOError, ArgumentError, and
+ * Errno as recvmsg(2).
  */
 static VALUE s_tryrecvmsg(int argc, VALUE *argv, VALUE module) {
     (void)module;
@@ -315,8 +316,8 @@ static VALUE m_trysendmsg(int argc, VALUE *argv, VALUE socket) {
  * call-seq:
  *   Eagain.trysendmsg(socket, message, flags = 0, dest = nil, *controls) -> count or :wait_writable
  *
- * As the method of BasicSocket that <tt>require "eagain/io"</tt> brings: sends a message, with
- * ancillary data, without waiting.
+ * As BasicSocket#trysendmsg (of <tt>require "eagain/io"</tt>), which says more: sends a message, with
+ * ancillary data, without waiting. Errors: IOError when an IO is closed, and Errno as sendmsg(2).
  */
 static VALUE s_trysendmsg(int argc, VALUE *argv, VALUE module) {
     (void)module;

@@ -216,8 +216,9 @@ static VALUE m_tryrecv(int argc, VALUE *argv, VALUE socket) {
  * call-seq:
  *   Eagain.tryrecv(socket, maxlen, flags = 0, buffer = nil) -> string, nil or :wait_readable
  *
- * As the method of BasicSocket that <tt>require "eagain/io"</tt> brings: receives at most +maxlen+
- * bytes without waiting.
+ * As BasicSocket#tryrecv (of <tt>require "eagain/io"</tt>), which says more: receives at most +maxlen+
+ * bytes without waiting; +nil+ at the end of a stream. Errors: IOError, FrozenError, ArgumentError, and
+ * Errno as recv(2).
  */
 static VALUE s_tryrecv(int argc, VALUE *argv, VALUE module) {
     (void)module;
@@ -254,8 +255,8 @@ static VALUE m_tryrecvfrom(int argc, VALUE *argv, VALUE socket) {
  *   Eagain.tryrecvfrom(socket, maxlen, flags = 0, buffer = nil)
  *       -> [string, sender], nil or :wait_readable
  *
- * As the method of BasicSocket that <tt>require "eagain/io"</tt> brings: receives at most +maxlen+
- * bytes without waiting, and tells who sent them.
+ * As BasicSocket#tryrecvfrom (of <tt>require "eagain/io"</tt>), which says more: receives at most +maxlen+
+ * bytes without waiting, and tells who sent them. Errors as ::tryrecv.
  */
 static VALUE s_tryrecvfrom(int argc, VALUE *argv, VALUE module) {
     (void)module;
@@ -285,8 +286,8 @@ static VALUE m_trysend(int argc, VALUE *argv, VALUE socket) {
  * call-seq:
  *   Eagain.trysend(socket, string, flags = 0, dest = nil) -> count or :wait_writable
  *
- * As the method of BasicSocket that <tt>require "eagain/io"</tt> brings: sends what there is room
- * for without waiting.
+ * As BasicSocket#trysend (of <tt>require "eagain/io"</tt>), which says more: sends what there is room
+ * for without waiting. Errors: IOError when the socket is closed, and Errno as send(2).
  */
 static VALUE s_trysend(int argc, VALUE *argv, VALUE module) {
     (void)module;

@@ -408,7 +408,7 @@ static VALUE s_tryread(int argc, VALUE *argv, VALUE self) {
  * One attempt to read, as ::tryread, into several strings: as many as maxlens has lengths (bytes). They
  * are filled in order: the last one that has something may be short, those after it are empty.
  *
- * buffers is an Array of as many Strings to fill. No String should be there twice. */
+ * buffers is an Array of as many Strings to fill. No String should be there twice. Errors as ::tryread. */
 static VALUE s_tryreadv(int argc, VALUE *argv, VALUE self) {
     rb_check_arity(argc, 2, 3);
     return ea_tryreadv(argv[0], argv[1], OPTIONAL(argc, argv, 2));
@@ -422,7 +422,7 @@ static VALUE s_tryreadv(int argc, VALUE *argv, VALUE self) {
  *
  * From a socket they are not taken (MSG_PEEK). From anything else they are read into Ruby's own buffer,
  * which holds 8 KiB: so there are no more than that, and IO#sysread, which does not like that buffer,
- * raises IOError until they are read. */
+ * raises IOError until they are read. Errors as ::tryread. */
 static VALUE s_trypeek(int argc, VALUE *argv, VALUE self) {
     rb_check_arity(argc, 2, 3);
     return ea_trypeek(argv[0], argv[1], OPTIONAL(argc, argv, 2));
@@ -447,7 +447,8 @@ static VALUE s_trywrite(VALUE self, VALUE io, VALUE string) {
 /* call-seq: Eagain.trywritev(io, strings) -> Integer or :wait_writable
  *
  * As ::trywrite of all the strings together, in one system call and without joining them. Of more than
- * IOV_MAX (1,024) strings, the first so many. To a datagram socket they are one message. */
+ * IOV_MAX (1,024) strings, the first so many. To a datagram socket they are one message. Errors as
+ * ::trywrite. */
 static VALUE s_trywritev(VALUE self, VALUE io, VALUE strings) {
     return ea_trywritev(io, strings);
 }
@@ -455,6 +456,9 @@ static VALUE s_trywritev(VALUE self, VALUE io, VALUE strings) {
 /* --- The same for including in IO and the like: without a look for a method of that name, which would
  * find these. */
 
+/* call-seq: io.tryread(maxlen, buffer = nil) -> String, nil, :wait_readable or :wait_writable
+ *
+ * See Eagain.tryread. After <tt>require "eagain/io"</tt>. */
 static VALUE m_tryread(int argc, VALUE *argv, VALUE self) {
     rb_check_arity(argc, 1, 2);
     VALUE buffer = OPTIONAL(argc, argv, 1);
@@ -463,6 +467,9 @@ static VALUE m_tryread(int argc, VALUE *argv, VALUE self) {
                : ea_foreign(EA_STREAM_READ, self, argv[0], buffer, false);
 }
 
+/* call-seq: io.tryreadv(maxlens, buffers = nil) -> Array of String, nil, :wait_readable or :wait_writable
+ *
+ * See Eagain.tryreadv. After <tt>require "eagain/io"</tt>. */
 static VALUE m_tryreadv(int argc, VALUE *argv, VALUE self) {
     rb_check_arity(argc, 1, 2);
     VALUE buffers = OPTIONAL(argc, argv, 1);
@@ -471,6 +478,9 @@ static VALUE m_tryreadv(int argc, VALUE *argv, VALUE self) {
                : ea_foreign(EA_STREAM_READV, self, argv[0], buffers, false);
 }
 
+/* call-seq: io.trypeek(maxlen, buffer = nil) -> String, nil, :wait_readable or :wait_writable
+ *
+ * See Eagain.trypeek. After <tt>require "eagain/io"</tt>. */
 static VALUE m_trypeek(int argc, VALUE *argv, VALUE self) {
     rb_check_arity(argc, 1, 2);
     VALUE buffer = OPTIONAL(argc, argv, 1);
@@ -479,12 +489,18 @@ static VALUE m_trypeek(int argc, VALUE *argv, VALUE self) {
                : ea_foreign(EA_STREAM_PEEK, self, argv[0], buffer, false);
 }
 
+/* call-seq: io.trywrite(string) -> Integer or :wait_writable
+ *
+ * See Eagain.trywrite. After <tt>require "eagain/io"</tt>. */
 static VALUE m_trywrite(VALUE self, VALUE string) {
     return RB_LIKELY(RB_TYPE_P(self, T_FILE))
                ? ea_trywrite(self, string)
                : ea_foreign(EA_STREAM_WRITE, self, string, Qnil, false);
 }
 
+/* call-seq: io.trywritev(strings) -> Integer or :wait_writable
+ *
+ * See Eagain.trywritev. After <tt>require "eagain/io"</tt>. */
 static VALUE m_trywritev(VALUE self, VALUE strings) {
     return RB_LIKELY(RB_TYPE_P(self, T_FILE))
                ? ea_trywritev(self, strings)

@@ -33,7 +33,9 @@ static inline VALUE limit_of(VALUE timeout) {
  *
  * Returns the bytes, binary, in +buffer+ if that is given; nil at the end of file. As IO#readpartial
  * otherwise: what Ruby has read ahead is given out first. +io+ may be an OpenSSL::SSL::SSLSocket, for
- * whose sake the wait may be for room to write. */
+ * whose sake the wait may be for room to write.
+ *
+ * Errors as ::tryread; TimeoutError when +timeout+ seconds are over. */
 static VALUE s_read(int argc, VALUE *argv, VALUE self) {
     VALUE timeout = take_timeout(&argc, argv);
     rb_check_arity(argc, 2, 3);
@@ -52,7 +54,8 @@ static VALUE s_read(int argc, VALUE *argv, VALUE self) {
  * first. Several strings go out in one system call, if there is room. +io+ may be an
  * OpenSSL::SSL::SSLSocket.
  *
- * TimeoutError#written says how many bytes were written before the time was over. */
+ * Errors as ::trywrite; TimeoutError when +timeout+ seconds are over: TimeoutError#written says how many bytes
+ * were written before. */
 static VALUE s_write(int argc, VALUE *argv, VALUE self) {
     VALUE timeout = take_timeout(&argc, argv);
     rb_check_arity(argc, 1, UNLIMITED_ARGUMENTS);
@@ -75,7 +78,9 @@ static VALUE s_write(int argc, VALUE *argv, VALUE self) {
 /* call-seq: Eagain.recv(socket, maxlen, flags = 0, buffer = nil, timeout: nil) -> String or nil
  *
  * Receives from a socket, as recv(2) with +flags+ (Socket::MSG_PEEK...), or waits for a message.
- * Returns the bytes, in +buffer+ if that is given; nil at the end of a stream. */
+ * Returns the bytes, in +buffer+ if that is given; nil at the end of a stream.
+ *
+ * Errors as ::tryrecv; TimeoutError when +timeout+ seconds are over. */
 static VALUE s_recv(int argc, VALUE *argv, VALUE self) {
     VALUE timeout = take_timeout(&argc, argv);
     rb_check_arity(argc, 2, 4);
@@ -92,7 +97,9 @@ static VALUE s_recv(int argc, VALUE *argv, VALUE self) {
  *
  * Sends a string by a socket, to +dest+ (a packed address or an Addrinfo) if it is not connected, as
  * sendto(2): in one piece, or, on a stream, as much as there is room for. Returns the count of bytes.
- * (The twin of trysend; +Eagain.send+ is Object's.) */
+ * (The twin of ::trysend; +Eagain.send+ is Object's.)
+ *
+ * Errors as ::trysend; TimeoutError when +timeout+ seconds are over. */
 static VALUE s_sendto(int argc, VALUE *argv, VALUE self) {
     VALUE timeout = take_timeout(&argc, argv);
     rb_check_arity(argc, 2, 4);

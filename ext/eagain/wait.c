@@ -244,7 +244,7 @@ static VALUE s_wait_readable(int argc, VALUE *argv, VALUE self) {
 
 /* call-seq: Eagain.wait_writable(io, timeout = nil) -> io, or nil
  *
- * Waits until io takes more. As wait_readable otherwise. */
+ * Waits until io takes more. As ::wait_readable otherwise. */
 static VALUE s_wait_writable(int argc, VALUE *argv, VALUE self) {
     rb_check_arity(argc, 1, 2);
     VALUE io = ea_to_io(argv[0]);
@@ -274,7 +274,8 @@ static VALUE s_wait(int argc, VALUE *argv, VALUE self) {
 /* call-seq: Eagain.accept(server, class: nil, timeout: nil) -> socket
  *
  * Accepts a connection, or waits for one: a socket of the class that the server's own accept has, or of
- * the given one. As tryaccept otherwise. With timeout: in seconds, TimeoutError when it is over. */
+ * the given one. As ::tryaccept otherwise, with its errors. With timeout: in seconds, TimeoutError when it is
+ * over. */
 static VALUE s_accept(int argc, VALUE *argv, VALUE self) {
     VALUE server, options, values[2] = {Qundef, Qundef};
     rb_scan_args(argc, argv, "1:", &server, &options);
@@ -292,10 +293,9 @@ static VALUE s_accept(int argc, VALUE *argv, VALUE self) {
     }
 }
 
-/* Document-class: Eagain::TimeoutError
+/* call-seq: written -> Integer
  *
- * The time that a call with timeout: had is over, or that of IO#timeout. An IO::TimeoutError, or, on a
- * Ruby that has none (before 3.2), a Timeout::Error. */
+ * How many bytes were written before, in part of what was to be; 0 of calls that do not write. */
 static VALUE error_written(VALUE self) {
     VALUE written = rb_attr_get(self, id_written);
     return NIL_P(written) ? INT2FIX(0) : written;
@@ -317,9 +317,6 @@ void ea_init_wait(VALUE module) {
     rb_gc_register_mark_object(scheduler_class);
     timeout_error = rb_define_class_under(module, "TimeoutError", timeout_superclass());
     rb_gc_register_mark_object(timeout_error);
-    /* call-seq: written -> Integer
-     *
-     * How many bytes were written before, in part of what was to be; 0 of calls that do not write. */
     rb_define_method(timeout_error, "written", error_written, 0);
 
     rb_define_singleton_method(module, "wait_readable", s_wait_readable, -1);

@@ -106,6 +106,8 @@ module Eagain
 
     private
 
+    # :stopdoc:
+
     # read, write, recv and sendto are methods of the extension, which make the first attempt. After a
     # would-block, and for what is written in pieces, it is these that go on; limit is the deadline, or nil.
 

@@ -1,6 +1,10 @@
 # frozen_string_literal: true
 
-# Eagain's try calls as methods of the objects that they are about:
+require "socket"
+require "io/nonblock"
+require_relative "../eagain"
+
+# <tt>require "eagain/io"</tt>: the try calls as methods of the objects that they are about:
 #
 #   IO                       tryread, tryreadv, trypeek, trywrite, trywritev, trysplice; IO.tryopen, File.tryopen
 #   BasicSocket              tryrecv, tryrecvfrom, tryrecvmsg, trysend, trysendmsg, trysendfile, tryaccept, tryconnect
@@ -16,10 +20,6 @@
 # open IO, is not seen: its remote_address stays that of the earlier socket.
 #
 # It loads "socket" and, where it is installed, "openssl": whoever loads it later finds the methods there.
-require "socket"
-require "io/nonblock"
-require_relative "../eagain"
-
 module Eagain
   ::IO.prepend(Memory::IOGuard)
   [::IO, ::BasicSocket].each { |klass| klass.prepend(Memory::HalfGuard) }
@@ -36,14 +36,16 @@ module Eagain
     #   File.tryopen(path, mode = "r", perm = 0666) -> file, :wait_readable or :wait_writable
     #
     # See Eagain.tryopen.
-    def tryopen(...) = Eagain.tryopen(...)
+    def tryopen(...)
+      Eagain.tryopen(...)
+    end
   end
   private_constant :OpenMethods
   ::IO.extend(OpenMethods)
 
   # The try calls of a TLS session: its own non-blocking methods without exceptions, and without the
-  # waiting that is left in them.
-  module SSLMethods # :nodoc:
+  # waiting that is left in them. Methods of OpenSSL::SSL::SSLSocket after <tt>require "eagain/io"</tt>.
+  module SSLMethods
     # A string that a read made and left empty, and the length that it was made for.
     Spare = Struct.new(:string, :length)
     # The longest that is kept, in bytes.
@@ -68,6 +70,8 @@ module Eagain
       result
     end
 
+    ##
+    # :method: tryreadv
     # call-seq:
     #   ssl.tryreadv(maxlens, buffers = nil) -> array, nil, :wait_readable or :wait_writable
     #
@@ -108,6 +112,8 @@ module Eagain
       syswrite_nonblock(string, exception: false)
     end
 
+    ##
+    # :method: trywritev
     # call-seq:
     #   ssl.trywritev(strings) -> count, :wait_writable or :wait_readable
     #
@@ -118,15 +124,21 @@ module Eagain
     #   ssl.tryaccept -> ssl, :wait_readable or :wait_writable
     #
     # As far as the server's side of the handshake can go now. Errors as accept_nonblock.
-    def tryaccept = accept_nonblock(exception: false)
+    def tryaccept
+      accept_nonblock(exception: false)
+    end
 
     # call-seq:
     #   ssl.tryconnect -> ssl, :wait_readable or :wait_writable
     #
     # As far as the client's side of the handshake can go now. Errors as connect_nonblock.
-    def tryconnect = connect_nonblock(exception: false)
+    def tryconnect
+      connect_nonblock(exception: false)
+    end
 
     private
+
+    # :stopdoc:
 
     # read_nonblock makes a string before it knows whether there is anything to put into it. One that
     # was not needed is kept for the thread's next read of that length, by whatever session. It is

@@ -3,6 +3,7 @@
 require "socket"
 require_relative "../eagain"
 
+# <tt>require "eagain/nonblock"</tt> makes +read_nonblock+ and its kin faster: see Nonblock.
 module Eagain
   # <tt>require "eagain/nonblock"</tt>, or <tt>ruby -reagain/nonblock script.rb</tt>, replaces
   # +read_nonblock+, +write_nonblock+, +accept_nonblock+, +connect_nonblock+, +recv_nonblock+,
@@ -28,7 +29,7 @@ module Eagain
   module Nonblock
     # Keeps Ruby's own method under another name, for it is about to be redefined. Ruby does not warn of
     # that, since it is not lost.
-    def self.keep(klass, *names)
+    def self.keep(klass, *names) # :nodoc:
       names.each do |name|
         next if klass.private_method_defined?(:"__ruby_#{name}", false) # loaded twice
 
@@ -41,7 +42,7 @@ module Eagain
     private_class_method :keep
 
     # The methods of the extension that do the work, private: one of the object itself is found faster than a constant.
-    def self.lend(klass, *names)
+    def self.lend(klass, *names) # :nodoc:
       names.each do |name|
         klass.define_method(:"__eagain_#{name}", Calls.instance_method(name))
         klass.__send__(:private, :"__eagain_#{name}")
@@ -152,6 +153,8 @@ module Eagain
     class << self
       private
 
+      # :stopdoc:
+
       def included_in(base)
         case ::Module.instance_method(:name).bind_call(base) # a class may have a name method of its own
         when "OpenSSL::Buffering" then base.extend(Included)
@@ -172,7 +175,7 @@ module Eagain
       ::Enumerable.extend(Included)
     end
 
-    def self.received_at_the_end
+    def self.received_at_the_end # :nodoc:
       one, other = UNIXSocket.pair
       other.close
       one.__send__(:__ruby_recv_nonblock, 1)

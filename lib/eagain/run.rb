@@ -3,6 +3,7 @@
 require_relative "task"
 require_relative "group"
 
+# ::run makes a loop, and ::spawn starts a task in it.
 module Eagain
   class << self
     # Runs the block in an event loop, in which Ruby's blocking calls (sockets, pipes, +sleep+,
@@ -62,6 +63,8 @@ module Eagain
     end
 
     private
+
+    # :stopdoc:
 
     # In a fiber of a running loop: the block in this fiber, its tasks in a group.
     def run_nested(scheduler)

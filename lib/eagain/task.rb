@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+# What ::spawn starts is a Task. Cancelled ends one early.
 module Eagain
   # Raised inside a task by Task#cancel, where the task waits.
   #
@@ -209,6 +210,7 @@ module Eagain
       words = [Kernel.instance_method(:to_s).bind_call(self)[2..-2] + name.to_s, location, status_word]
       "#<#{words.compact.join(" ")}>"
     end
+    # As #inspect.
     alias to_s inspect
 
     # The exception that Thread#raise would make of the same arguments.
@@ -253,6 +255,8 @@ module Eagain
     end
 
     private
+
+    # :stopdoc:
 
     def running?
       Fiber.current.equal?(@fiber)

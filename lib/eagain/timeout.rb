@@ -2,6 +2,7 @@
 
 require "timeout"
 
+# ::timeout limits the time of a block.
 module Eagain
   # Ends the block of Eagain.timeout. Not a StandardError, so that <tt>rescue => e</tt> inside the
   # block cannot swallow the timeout.
