@@ -39,13 +39,7 @@ static void detach_record(struct ea_fiber *record) {
     if (record->select)
         ea_select_abandon(record->select);
     record->select = NULL;
-    while (!ea_link_alone(&record->timeouts)) {
-        struct ea_timeout *timeout = EA_CONTAINER(record->timeouts.next, struct ea_timeout, within);
-        ea_timer_cancel(&scheduler->poll.timers, &timeout->timer);
-        ea_link_remove(&timeout->within);
-        ea_link_remove(&timeout->overdue);
-        timeout->owner = NULL;
-    }
+    ea_timeouts_detach(record);
     ea_link_remove(&record->gate);
     if (record->turn)
         record->turn->writer = NULL;
@@ -76,11 +70,10 @@ void ea_fiber_drop(struct ea_fiber *record) {
     free_record(record);
 }
 
-/* Holds nothing that its fiber would miss, and nothing points into its fiber's stack (a timeout). */
+/* Holds nothing that its fiber would miss, but for timeouts perhaps; those go with the fiber. */
 static bool blank(const struct ea_fiber *record) {
     return !record->own && record->state == EA_FIBER_RUNNING && !record->token &&
-           !record->exception && !record->inner && !record->handler && !record->select &&
-           ea_link_alone(&record->timeouts);
+           !record->exception && !record->inner && !record->handler && !record->select;
 }
 
 /* A fiber that ended with an exception pending is told of it no more than a thread. */
@@ -114,7 +107,7 @@ static int sweep_record(st_data_t key, st_data_t value, st_data_t arg) {
     struct sweep *sweep = (struct sweep *)arg;
     (void)key;
     if (record == sweep->keep || record == sweep->keep_too ||
-        !(sweep->all || blank(record) || ended(record)) ||
+        !(sweep->all || (blank(record) ? ea_link_alone(&record->timeouts) : ended(record))) ||
         (sweep->keep_idle && ea_fiber_idles(record)))
         return ST_CONTINUE;
     for (; record; record = record->handler) {
@@ -210,6 +203,8 @@ struct ea_fiber *ea_fiber_current(struct ea_scheduler *scheduler) {
     struct ea_fiber *record = ea_fiber_find(scheduler, fiber);
     if (!record)
         record = ea_fiber_make(scheduler, fiber, false);
+    else if (RB_UNLIKELY(!record->own && !ea_link_alone(&record->timeouts)))
+        ea_timeouts_adopt(record);
     if (RB_UNLIKELY(record->handler || record->away))
         record = ea_fiber_handle(record);
     running = scheduler->running; /* or it had ended, and was dropped */
@@ -261,6 +256,14 @@ void ea_fiber_wake(struct ea_fiber *record) {
         ea_fiber_ready(record, false);
 }
 
+static int detach_timeouts(st_data_t key, st_data_t value, st_data_t unused) {
+    (void)key;
+    (void)unused;
+    for (struct ea_fiber *record = (struct ea_fiber *)value; record; record = record->handler)
+        ea_timeouts_detach(record);
+    return ST_CONTINUE;
+}
+
 static int abandon_record(st_data_t key, st_data_t value, st_data_t unused) {
     struct ea_fiber *record = (struct ea_fiber *)value;
     (void)key;
@@ -276,9 +279,10 @@ static int abandon_record(st_data_t key, st_data_t value, st_data_t unused) {
 }
 
 /* The scheduler is collected, and its fibers with it, in whatever order: what is on their stacks, or in
- * buffers that those hold (timeouts, the waiters of a select), may be gone already. */
+ * buffers that those hold (the waiters of a select), may be gone already. */
 void ea_fibers_abandon(struct ea_scheduler *scheduler) {
     struct ea_poll *poll = &scheduler->poll;
+    st_foreach(scheduler->fibers, detach_timeouts, 0);
     while (!ea_link_alone(&scheduler->ready)) {
         struct ea_fiber *record = EA_CONTAINER(scheduler->ready.next, struct ea_fiber, ready);
         ea_fiber_unready(record);

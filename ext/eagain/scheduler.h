@@ -101,7 +101,7 @@ struct ea_caller {
 
 #define EA_CALLERS 16
 
-/* A block of #timeout_after; on the stack of the fiber that runs it. */
+/* A block of #timeout_after; goes with the fiber that runs it. */
 struct ea_timeout {
     struct ea_timer timer;
     struct ea_link within;  /* in owner->timeouts */
@@ -110,7 +110,7 @@ struct ea_timeout {
     int argc;
     const VALUE *argv; /* the exception's class and its arguments */
     VALUE seconds;
-    VALUE token; /* by which a hidden exception knows its block */
+    VALUE token; /* the object that it is in; a hidden exception knows its block by it */
     bool hidden; /* raise what the block does not rescue, and convert it on the way out */
 };
 
@@ -302,6 +302,11 @@ void ea_init_hooks(VALUE scheduler_class);     /* hooks.c: fibers, sleep, block 
 void ea_init_timeouts(VALUE scheduler_class);  /* timeouts.c */
 void ea_init_io(VALUE scheduler_class);        /* io.c: waiting */
 void ea_init_transfer(VALUE scheduler_class);  /* transfer.c: reading, writing */
+/* All blocks of a fiber: they never fire. */
+void ea_timeouts_detach(struct ea_fiber *owner);
+/* The running fiber has a record that is not new, with timeouts: if they are not its own but those of a Fiber
+ * that had the same address, they are detached. */
+void ea_timeouts_adopt(struct ea_fiber *owner);
 void ea_init_select(VALUE scheduler_class);    /* select.c */
 void ea_init_blocking(VALUE scheduler_class);  /* blocking.c: what can only block */
 void ea_init_script(VALUE module);

@@ -1,5 +1,10 @@
-/* Timeouts: the hook of Timeout.timeout. A block has a timer on the stack of its fiber, and the fiber is
- * told when it next waits, or at once if it does.
+/* Timeouts: the hook of Timeout.timeout. A block has a timer, and its fiber is told when it next waits, or
+ * at once if it does.
+ *
+ * A fiber that the program resumes by itself may be left for good in the midst of a block, and is collected
+ * then. So the timer lies in an object that the fiber's stack alone refers to, and is disarmed with that.
+ * It may be swept after the Fiber, and another Fiber have the same address meanwhile: those that have had
+ * timeouts themselves are known by a hidden instance variable.
  *
  * Outside of a scheduler, no `rescue => e` in a block sees the error of a Timeout.timeout that names no
  * class. Up to Ruby 3.3's (0.4.1) the library asks a scheduler for a plain Timeout::Error then, as if
@@ -8,12 +13,50 @@
  * versions pass an exception object that they hide themselves, and a named class is raised as it is. */
 #include "scheduler.h"
 
+static ID id_mark;
+
 static void timeout_fire(struct ea_timer *timer) {
     struct ea_timeout *timeout = EA_CONTAINER(timer, struct ea_timeout, timer);
     struct ea_fiber *sleeper = ea_fiber_innermost(timeout->owner);
     ea_link_insert_before(&timeout->owner->overdue, &timeout->overdue);
     if (!sleeper->relocking)
         ea_fiber_wake(sleeper);
+}
+
+static void detach(struct ea_timeout *timeout) {
+    if (!timeout->owner)
+        return;
+    ea_timer_cancel(&timeout->owner->scheduler->poll.timers, &timeout->timer);
+    ea_link_remove(&timeout->within);
+    ea_link_remove(&timeout->overdue);
+    timeout->owner = NULL;
+}
+
+static void timeout_free(void *ptr) {
+    detach(ptr);
+    xfree(ptr);
+}
+
+static size_t timeout_memsize(const void *ptr) {
+    (void)ptr;
+    return sizeof(struct ea_timeout);
+}
+
+/* It marks nothing: what it refers to is on the fiber's stack, and looked at while that is there. */
+static const rb_data_type_t timeout_type = {
+    .wrap_struct_name = "Eagain timeout",
+    .function = {.dfree = timeout_free, .dsize = timeout_memsize},
+    .flags = RUBY_TYPED_FREE_IMMEDIATELY | RUBY_TYPED_WB_PROTECTED,
+};
+
+void ea_timeouts_detach(struct ea_fiber *owner) {
+    while (!ea_link_alone(&owner->timeouts))
+        detach(EA_CONTAINER(owner->timeouts.next, struct ea_timeout, within));
+}
+
+void ea_timeouts_adopt(struct ea_fiber *owner) {
+    if (!OBJ_FROZEN(owner->fiber) && NIL_P(rb_ivar_get(owner->fiber, id_mark)))
+        ea_timeouts_detach(owner);
 }
 
 static VALUE timeout_exception(const struct ea_timeout *timeout) {
@@ -33,12 +76,7 @@ static VALUE timeout_body(VALUE arg) {
 }
 
 static VALUE timeout_ensure(VALUE arg) {
-    struct ea_timeout *timeout = (struct ea_timeout *)arg;
-    if (timeout->owner) {
-        ea_timer_cancel(&timeout->owner->scheduler->poll.timers, &timeout->timer);
-        ea_link_remove(&timeout->within);
-        ea_link_remove(&timeout->overdue);
-    }
+    detach((struct ea_timeout *)arg);
     return Qnil;
 }
 
@@ -118,21 +156,28 @@ static VALUE scheduler_timeout_after(int argc, VALUE *argv, VALUE self) {
         return Qnil;
     }
     int64_t deadline = ea_deadline(argv[0]);
-    struct ea_timeout timeout = {
-        .owner = ea_fiber_current(scheduler),
-        .argc = argc > 1 ? argc - 1 : 1,
-        .argv = argc > 1 ? argv + 1 : &rb_eRuntimeError,
-        .seconds = argv[0],
-        .hidden = argc > 1 && is_timeout_error(argv[1]) && !library_hides(scheduler),
-    };
-    timeout.token = timeout.hidden ? rb_obj_alloc(rb_cObject) : Qnil;
-    ea_timer_init(&timeout.timer, timeout_fire);
-    ea_link_init(&timeout.overdue);
-    ea_link_insert_before(&timeout.owner->timeouts, &timeout.within);
-    ea_timer_arm(&scheduler->poll.timers, &timeout.timer, deadline);
-    return timeout.hidden ? timeout_run_hidden(&timeout) : timeout_run((VALUE)&timeout);
+    bool hidden = argc > 1 && is_timeout_error(argv[1]) && !library_hides(scheduler);
+    struct ea_timeout *timeout;
+    VALUE token = TypedData_Make_Struct(rb_cObject, struct ea_timeout, &timeout_type, timeout);
+    struct ea_fiber *owner = ea_fiber_current(scheduler);
+    if (!owner->own && ea_link_alone(&owner->timeouts) && !OBJ_FROZEN(owner->fiber))
+        rb_ivar_set(owner->fiber, id_mark, Qtrue);
+    timeout->owner = owner;
+    timeout->argc = argc > 1 ? argc - 1 : 1;
+    timeout->argv = argc > 1 ? argv + 1 : &rb_eRuntimeError;
+    timeout->seconds = argv[0];
+    timeout->token = token;
+    timeout->hidden = hidden;
+    ea_timer_init(&timeout->timer, timeout_fire);
+    ea_link_init(&timeout->overdue);
+    ea_link_insert_before(&owner->timeouts, &timeout->within);
+    ea_timer_arm(&scheduler->poll.timers, &timeout->timer, deadline);
+    VALUE result = hidden ? timeout_run_hidden(timeout) : timeout_run((VALUE)timeout);
+    RB_GC_GUARD(token);
+    return result;
 }
 
 void ea_init_timeouts(VALUE klass) {
+    id_mark = rb_intern("__eagain_timeout__"); /* no name of Ruby's: hidden */
     rb_define_method(klass, "timeout_after", scheduler_timeout_after, -1);
 }

@@ -216,6 +216,17 @@ class RegressionsNestingTest < EagainTest
     RUBY
   end
 
+  def test_timeouts_of_the_fiber_and_of_the_handler
+    assert_warned "warned\nexpired\n", warn: 'Timeout.timeout(1) { sleep 0.002; puts "warned" }', work: <<~'RUBY'
+      before = now
+      begin
+        Timeout.timeout(0.02) { 3.times { sleep 0.002; Fiber.new(blocking: false) { sleep 0 }.resume }; sleep 5 }
+      rescue Timeout::Error
+        puts now - before < 2 ? "expired" : "late"
+      end
+    RUBY
+  end
+
   def test_queues_of_the_fiber_and_of_the_handler
     assert_warned "handler 2\nfiber 1\n", warn: '(puts "handler #{$second.pop}")', work: <<~'RUBY'
       first = Queue.new
@@ -315,5 +326,50 @@ class RegressionsNestingTest < EagainTest
       trace.enable { main.resume; scheduler.run }
       puts handled
     RUBY
+  end
+
+  # Those that were abandoned in a timeout were kept for ever, also after its time was up.
+  def test_fibers_that_are_abandoned_in_a_timeout_are_collected
+    schedule do
+      count = -> { GC.start; ObjectSpace.each_object(Fiber).count }
+      before = count.call
+      ([0.001, 1000] * 4).each do |seconds|
+        300.times { fiber { Timeout.timeout(seconds) { Fiber.yield } }.resume }
+        sleep 0.005
+        GC.start
+      end
+      # Stacks are used again as they are: what is left on one may look like a reference for a while.
+      assert_operator count.call - before, :<, 1000
+      assert_operator Fiber.scheduler.stats[:timers], :<, 1000
+    end
+  end
+
+  # A new fiber that has the address of such a one is not told of its timeout.
+  def test_fiber_at_the_address_of_one_that_was_abandoned_in_a_timeout
+    assert_child "", <<~'RUBY'
+      require "timeout"
+      Eagain.run do
+        abandoned = Array.new(3000) { Fiber.new(blocking: false) { Timeout.timeout(0.001) { Fiber.yield } } }
+        abandoned.each(&:resume)
+        sleep 0.005
+        abandoned = nil
+        GC.start(immediate_sweep: false)
+        3000.times { Fiber.new(blocking: false) { $stderr.syswrite("") }.resume }
+      end
+    RUBY
+  end
+
+  # A fiber keeps its timeouts while it lives, whoever looks after the others.
+  def test_timeout_of_a_fiber_that_yielded_outlives_the_collection
+    schedule do
+      told = nil
+      yielding = fiber { told = outcome { Timeout.timeout(0.005) { Fiber.yield or sleep 5 } } }
+      yielding.resume
+      300.times { fiber { sleep(0) and Fiber.yield }.resume }
+      GC.start
+      sleep 0.01
+      yielding.resume
+      assert_equal "Timeout::Error", told
+    end
   end
 end
