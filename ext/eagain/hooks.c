@@ -148,6 +148,7 @@ static VALUE scheduler_kernel_sleep(int argc, VALUE *argv, VALUE self) {
     if (is_zero(duration))
         return scheduler_yield(self);
     int64_t deadline = ea_deadline(duration);
+    current->unlocked = ea_caller(current->scheduler) == EA_CALLER_RELOCKS;
     current->slept = true;
     ea_fiber_park(current, EA_WAIT_SLEEP, -1, 0, deadline, 0);
     return Qtrue;
@@ -197,18 +198,28 @@ static void unblock_record(struct ea_fiber *record) {
         record->token = true;
     }
 }
+/* How badly an #unblock fits what record waits for. Mutex#sleep does not tell what it waits for. */
+static int misfit(const struct ea_fiber *record, VALUE blocker) {
+    if (record->away && record->wait == EA_WAIT_BLOCK && record->blocker == blocker)
+        return 0;
+    return record->away && !(record->wait == EA_WAIT_SLEEP && !record->unlocked) ? 1 : 2;
+}
+
 
 /* A fiber that waits in a handler, too, waits for two things. */
 static void unblock_handled(struct ea_fiber *outer, VALUE blocker) {
-    bool found = false;
-    for (struct ea_fiber *record = outer; record; record = record->handler) {
-        if (record->away && record->wait == EA_WAIT_BLOCK && record->blocker == blocker) {
-            unblock_record(record);
-            found = true;
-        }
+    int best = 2;
+    bool busy = false; /* one may be on its way to wait for it */
+    for (const struct ea_fiber *record = outer; record; record = record->handler) {
+        int fit = misfit(record, blocker);
+        best = fit < best ? fit : best;
+        busy |= !record->away;
     }
-    for (struct ea_fiber *record = outer; record && !found; record = record->handler)
-        unblock_record(record);
+    if (busy && best > 0)
+        best = 2;
+    for (struct ea_fiber *record = outer; record; record = record->handler)
+        if (misfit(record, blocker) <= best)
+            unblock_record(record);
 }
 
 /* call-seq: unblock(blocker, fiber) -> true

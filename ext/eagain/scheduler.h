@@ -32,7 +32,7 @@ enum ea_fiber_state {
 /* What a parked fiber waits for: says how an unblock, or an exception, may reach it. */
 enum ea_fiber_wait {
     EA_WAIT_EVENT, /* a descriptor, a job, a child */
-    EA_WAIT_SLEEP, /* #kernel_sleep: also woken by #unblock (Mutex#sleep) */
+    EA_WAIT_SLEEP, /* #kernel_sleep: also woken by #unblock, above all Mutex#sleep */
     EA_WAIT_BLOCK, /* #block: woken by #unblock */
     EA_WAIT_TURN,  /* nothing: it yielded */
     EA_WAIT_RUN,   /* in #run, for all others to end: no trap handler that waits runs in it now */
@@ -77,6 +77,7 @@ struct ea_fiber {
     bool doubtful;    /* READY because it seems to have given control away; see ea_switch_settle */
     bool pushed;      /* not started yet, and made by who knows whom: perhaps another thread */
     bool slept;       /* since its last #block: that may be the lock that Mutex#sleep takes again */
+    bool unlocked;    /* its last #kernel_sleep was that of Mutex#sleep */
     bool relocking;   /* in the #block of a lock that nothing may interrupt */
     bool abandoned; /* dropped in mid-wait: only the frames of that wait know it, until they end */
     bool standin;   /* fiber is no Fiber but an operation's stand-in (interface version 5) */

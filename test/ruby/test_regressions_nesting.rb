@@ -372,4 +372,17 @@ class RegressionsNestingTest < EagainTest
       assert_equal "Timeout::Error", told
     end
   end
+
+  # What was signalled was the handler's condition, and the fiber's sleep ended, too.
+  def test_condition_in_the_handler_of_a_fiber_that_sleeps
+    assert_warned "signalled\nslept\n", warn: '$mutex.synchronize { $cv.wait($mutex) } && puts("signalled")',
+                                        work: <<~'RUBY'
+      $mutex = Mutex.new
+      $cv = ConditionVariable.new
+      Fiber.schedule { sleep 0.003; $cv.signal }
+      before = now
+      sleep 0.1
+      puts now - before >= 0.1 ? "slept" : "woken"
+    RUBY
+  end
 end
