@@ -165,7 +165,7 @@ void ea_fiber_init(struct ea_fiber *record, struct ea_scheduler *scheduler, VALU
 }
 
 struct ea_fiber *ea_fiber_make(struct ea_scheduler *scheduler, VALUE fiber, bool own) {
-    if (!own && scheduler->foreign >= scheduler->foreign_limit) {
+    if (!own && scheduler->foreign >= scheduler->foreign_limit && !scheduler->looking) {
         sweep_records(scheduler,
                       (struct sweep){.keep = scheduler->running, .keep_too = scheduler->runner});
         scheduler->foreign_limit = 2 * scheduler->foreign + 64;

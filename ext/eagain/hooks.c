@@ -34,9 +34,8 @@ static void check_fiber(VALUE fiber) {
 }
 
 /* No record is of a fiber that has not begun, but those that are own: another Fiber had the same address. */
-static bool has_begun(VALUE fiber) {
-    VALUE frames = rb_funcall(fiber, rb_intern("backtrace_locations"), 2, INT2FIX(0), INT2FIX(1));
-    return RB_TYPE_P(frames, T_ARRAY) && RARRAY_LEN(frames) > 0;
+static bool has_begun(struct ea_scheduler *scheduler, VALUE fiber) {
+    return RARRAY_LEN(ea_fiber_frames(scheduler, fiber, 1)) > 0;
 }
 
 /* call-seq: push(fiber) -> fiber
@@ -50,7 +49,7 @@ static VALUE scheduler_push(VALUE self, VALUE fiber) {
     if (!RTEST(rb_fiber_alive_p(fiber)))
         rb_raise(fiber_error, "dead fiber called");
     struct ea_fiber *record = ea_fiber_find(scheduler, fiber);
-    if (!record || (RB_UNLIKELY(!record->own) && !has_begun(fiber))) {
+    if (!record || (RB_UNLIKELY(!record->own) && !has_begun(scheduler, fiber))) {
         record = ea_fiber_make(scheduler, fiber, true);
         record->pushed = true;
         ea_fiber_ready(record, false);
@@ -148,8 +147,8 @@ static VALUE scheduler_kernel_sleep(int argc, VALUE *argv, VALUE self) {
     if (is_zero(duration))
         return scheduler_yield(self);
     int64_t deadline = ea_deadline(duration);
-    current->unlocked = ea_caller(current->scheduler) == EA_CALLER_RELOCKS;
     current->slept = true;
+    current->unlocked = ea_caller(current->scheduler) == EA_CALLER_RELOCKS;
     ea_fiber_park(current, EA_WAIT_SLEEP, -1, 0, deadline, 0);
     return Qtrue;
 }
@@ -198,13 +197,13 @@ static void unblock_record(struct ea_fiber *record) {
         record->token = true;
     }
 }
+
 /* How badly an #unblock fits what record waits for. Mutex#sleep does not tell what it waits for. */
 static int misfit(const struct ea_fiber *record, VALUE blocker) {
     if (record->away && record->wait == EA_WAIT_BLOCK && record->blocker == blocker)
         return 0;
     return record->away && !(record->wait == EA_WAIT_SLEEP && !record->unlocked) ? 1 : 2;
 }
-
 
 /* A fiber that waits in a handler, too, waits for two things. */
 static void unblock_handled(struct ea_fiber *outer, VALUE blocker) {

@@ -25,26 +25,68 @@ void ea_fiber_resumed_by(struct ea_fiber *record, struct ea_fiber *resumer) {
         resumer->resumed++;
 }
 
+struct frames {
+    VALUE fiber;
+    int most;
+};
+
+static VALUE frames_body(VALUE arg) {
+    const struct frames *frames = (const struct frames *)arg;
+    return rb_funcall(frames->fiber, rb_intern("backtrace_locations"), 2, INT2FIX(0),
+                      INT2FIX(frames->most));
+}
+
+VALUE ea_fiber_frames(struct ea_scheduler *scheduler, VALUE fiber, int most) {
+    struct frames frames = {.fiber = fiber, .most = most};
+    int state = 0;
+    scheduler->looking++;
+    VALUE locations = rb_protect(frames_body, (VALUE)&frames, &state);
+    scheduler->looking--;
+    if (state)
+        rb_jump_tag(state);
+    return RB_TYPE_P(locations, T_ARRAY) ? locations : rb_ary_new();
+}
+
+/* A method in C has the place of what called it. */
+static bool is_in_c(VALUE frames) {
+    if (RARRAY_LEN(frames) < 2)
+        return true;
+    const ID asked[] = {rb_intern("lineno"), rb_intern("path")};
+    bool same = true;
+    for (size_t i = 0; i < sizeof asked / sizeof *asked && same; i++)
+        same = rb_equal(rb_funcall(rb_ary_entry(frames, 0), asked[i], 0),
+                        rb_funcall(rb_ary_entry(frames, 1), asked[i], 0));
+    return same;
+}
+
 /* Does a fiber, which is not the running one, wait for one that it resumed? Ruby would tell by refusing to
  * transfer to it, or else would transfer. So look at what it called last: these are all of Ruby's methods
- * that resume. Those that yield have many names (an Enumerator's fiber is in any each). */
-static bool is_resuming(VALUE fiber) {
+ * that resume. Those that yield have many names (an Enumerator's fiber is in any each), these too if they
+ * are the program's. */
+static bool is_resuming(struct ea_scheduler *scheduler, VALUE fiber) {
     static const char *const methods[] = {"resume",      "next",  "peek", "next_values",
                                           "peek_values", "raise", "kill"};
-    VALUE frames = rb_funcall(fiber, rb_intern("backtrace_locations"), 2, INT2FIX(0), INT2FIX(1));
-    if (!RB_TYPE_P(frames, T_ARRAY) || RARRAY_LEN(frames) == 0)
+    VALUE frames = ea_fiber_frames(scheduler, fiber, 2);
+    if (RARRAY_LEN(frames) == 0)
         return false;
-    VALUE name = rb_funcall(rb_ary_entry(frames, 0), rb_intern("base_label"), 0);
+    VALUE label = rb_funcall(rb_ary_entry(frames, 0), rb_intern("label"), 0);
+    const char *name = StringValueCStr(label); /* resume, Fiber#resume, block in resume */
+    if (strchr(name, ' '))
+        return false;
+    size_t owner = strcspn(name, "#.");
+    if (name[owner])
+        name += owner + 1;
     bool found = false;
     for (size_t i = 0; i < sizeof methods / sizeof *methods && !found; i++)
-        found = strcmp(StringValueCStr(name), methods[i]) == 0;
-    return found;
+        found = strcmp(name, methods[i]) == 0;
+    RB_GC_GUARD(label);
+    return found && is_in_c(frames);
 }
 
 /* Our own fibers are transferred to, and cannot yield. */
 struct ea_fiber *ea_fiber_resuming(struct ea_fiber *record) {
-    while (record &&
-           !(record->own ? RTEST(rb_fiber_alive_p(record->fiber)) : is_resuming(record->fiber)))
+    while (record && !(record->own ? RTEST(rb_fiber_alive_p(record->fiber))
+                                   : is_resuming(record->scheduler, record->fiber)))
         record = record->resumer;
     return record;
 }
@@ -93,9 +135,9 @@ struct ea_fiber *ea_fiber_handle(struct ea_fiber *away) {
 void ea_fiber_handled(struct ea_fiber *away) {
     struct ea_scheduler *scheduler = away->scheduler;
     struct ea_fiber *handler = away->handler;
-    VALUE pending = handler->exception;
     if (handler->handler)
         ea_fiber_handled(handler);
+    VALUE pending = handler->exception;
     away->handler = NULL;
     if (scheduler->running == handler)
         scheduler->running = away;

@@ -47,8 +47,8 @@ struct ea_fiber {
     VALUE exception; /* raise this in it, or in what it resumed, when that next runs or parks; an
                       * Array: these, one each time; Qfalse: none */
     VALUE io;        /* the IO that it waits on, while parked on one; Qfalse otherwise */
-    VALUE
-    buffer; /* the locked IO::Buffer that a hook was given, while it waits; Qfalse otherwise */
+    /* The locked IO::Buffer that a hook was given, while it waits; Qfalse otherwise. */
+    VALUE buffer;
     VALUE blocker; /* what it waits for in #block: to compare with, no more */
     struct ea_scheduler *scheduler;
     struct ea_link ready;    /* in scheduler->ready while READY */
@@ -65,8 +65,8 @@ struct ea_fiber {
     struct ea_select *select; /* the IO.select that it is in, with waiters of its own; NULL: none */
     struct ea_fiber *resumer; /* whose Fiber#resume it runs in, as far as we know; NULL: nobody's */
     struct ea_fiber *inner; /* the one that it resumed and in which, or further in, one is parked */
-    struct ea_fiber
-        *handler;     /* of what Ruby runs in it while it is away; NULL: none that we know */
+    /* Of what Ruby runs in it while it is away; NULL: none that we know. */
+    struct ea_fiber *handler;
     unsigned resumed; /* how many records have this one as their resumer */
     uint8_t state;    /* enum ea_fiber_state */
     uint8_t wait;     /* enum ea_fiber_wait, while PARKED or READY */
@@ -135,6 +135,7 @@ struct ea_scheduler {
     size_t own;               /* own fibers that have not ended */
     size_t foreign;           /* records that are not own */
     size_t foreign_limit;     /* sweep when foreign reaches it */
+    size_t looking;           /* calls of Ruby's during which no record is swept */
     size_t parked;            /* how many are PARKED */
     size_t ready_count;       /* how many are READY */
     size_t peak;              /* the most own fibers at once */
@@ -200,6 +201,9 @@ size_t ea_fibers_memsize(const struct ea_scheduler *scheduler);
 
 /* --- nesting.c: who runs on whose behalf, and is told of what. */
 
+/* Fiber#backtrace_locations: an Array, empty before its begin and after its end. The call may be traced, but
+ * no record is swept meanwhile. */
+VALUE ea_fiber_frames(struct ea_scheduler *scheduler, VALUE fiber, int most);
 /* Remembers whose Fiber#resume record runs in (NULL: nobody's). */
 void ea_fiber_resumed_by(struct ea_fiber *record, struct ea_fiber *resumer);
 /* Of record and those in whose Fiber#resume it runs, the first that really waits for a fiber that it
@@ -294,8 +298,15 @@ void ea_init_jobs(void);
  * that goes with the fiber, are unlinked; select.c. */
 void ea_select_abandon(struct ea_select *select);
 
-/* Raises what the first of the overdue blocks raises; timeouts.c. */
+/* --- timeouts.c */
+
+/* Raises what the first of the overdue blocks raises. */
 void ea_timeout_raise(struct ea_link *overdue);
+/* All blocks of a fiber: they never fire. */
+void ea_timeouts_detach(struct ea_fiber *owner);
+/* The running fiber has a record that is not new, with timeouts: if they are not its own but those of a Fiber
+ * that had the same address, they are detached. */
+void ea_timeouts_adopt(struct ea_fiber *owner);
 
 /* --- The scheduler's methods. */
 void ea_init_scheduler(VALUE scheduler_class); /* scheduler.c: new, run, close */
@@ -303,11 +314,6 @@ void ea_init_hooks(VALUE scheduler_class);     /* hooks.c: fibers, sleep, block 
 void ea_init_timeouts(VALUE scheduler_class);  /* timeouts.c */
 void ea_init_io(VALUE scheduler_class);        /* io.c: waiting */
 void ea_init_transfer(VALUE scheduler_class);  /* transfer.c: reading, writing */
-/* All blocks of a fiber: they never fire. */
-void ea_timeouts_detach(struct ea_fiber *owner);
-/* The running fiber has a record that is not new, with timeouts: if they are not its own but those of a Fiber
- * that had the same address, they are detached. */
-void ea_timeouts_adopt(struct ea_fiber *owner);
 void ea_init_select(VALUE scheduler_class);    /* select.c */
 void ea_init_blocking(VALUE scheduler_class);  /* blocking.c: what can only block */
 void ea_init_script(VALUE module);

@@ -385,4 +385,43 @@ class RegressionsNestingTest < EagainTest
       puts now - before >= 0.1 ? "slept" : "woken"
     RUBY
   end
+
+  # A method of the program's that is named as one that resumes yields all the same.
+  def test_enumerator_over_a_method_that_is_named_resume
+    skip "an Enumerator's fiber is a blocking one here" if Enumerator.new { |y| y << Fiber.current.blocking? }.next
+    schedule do
+      each = Class.new do
+        def next
+          Timeout.timeout(0.005) { yield(1) or sleep 5 }
+        end
+
+        def resume = Timeout.timeout(0.005) { [1].each { |i| yield(i) or sleep 5 } }
+      end
+      %i[next resume].each do |name|
+        yielding = each.new.to_enum(name)
+        assert_equal 1, yielding.next
+        assert_equal :done, outcome { fiber { sleep 0.02 }.resume }, name
+        sleep 0.001
+      end
+    end
+  end
+
+  # A tracer of the look at who resumed whom that makes many fibers had the records swept that were looked at.
+  def test_trace_that_makes_many_fibers
+    assert_child "value\n", <<~'RUBY', env: { "MALLOC_PERTURB_" => "85" }
+      def fiber(&block) = Fiber.new(blocking: false, &block)
+      trace = TracePoint.new(:c_call) do |call|
+        next unless call.method_id == :backtrace_locations
+        200.times { fiber { $stderr.syswrite("") }.resume }
+      end
+      Eagain.run do
+        task = Eagain.spawn do
+          fiber { sleep(0) and fiber { sleep(0) and fiber { sleep(0.001) and :value }.resume }.resume }.resume
+        end
+        trace.enable
+        puts task.value
+        trace.disable
+      end
+    RUBY
+  end
 end
