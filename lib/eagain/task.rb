@@ -115,8 +115,8 @@ module Eagain
 
     # Waits until the task has ended.
     #
-    # timeout:: seconds (Integer, Float, Rational), or nil for no limit. TypeError and ArgumentError as of
-    #           Kernel#sleep: for what is no number, and for a negative one, which Thread#join takes for 0.
+    # timeout:: seconds (Integer, Float, Rational), or nil for no limit; a negative one is 0, as for
+    #           Thread#join. TypeError, as of Kernel#sleep, for what is no number.
     #
     # Returns self, or nil if the time is over first. Raises the exception that ended the
     # task, each time it is called. In a task only that task waits; in another
@@ -124,6 +124,7 @@ module Eagain
     # <tt>Fiber.set_scheduler</tt>), the loop runs meanwhile. A task that joins itself
     # gets a ThreadError.
     def join(timeout = nil)
+      timeout = 0 if timeout.is_a?(Numeric) && timeout.real? && timeout.negative?
       deadline = timeout && (Eagain.__send__(:deadline, timeout) / 1e9)
       return nil unless @state || wait(deadline)
 

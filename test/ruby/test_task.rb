@@ -85,13 +85,22 @@ class TaskTest < EagainTest
     Eagain.run do
       ended = Eagain.spawn {}.join
       alive = Eagain.spawn { sleep }
-      [ended, alive].product(["x", -1, -0.5, Object.new]).each do |task, timeout|
+      [ended, alive].product(["x", Complex(1, 1), Object.new]).each do |task, timeout|
         as_of_sleep = assert_raises(StandardError) { sleep(timeout) }
         error = assert_raises(as_of_sleep.class) { task.join(timeout) }
         assert_equal as_of_sleep.message, error.message
       end
       assert_predicate alive, :alive?
       alive.cancel
+    end
+  end
+
+  def test_join_takes_what_is_left_of_a_time_that_is_over_for_0
+    Eagain.run do
+      task = Eagain.spawn { sleep }
+      [-1, -0.5, -2**70, -Float::INFINITY].each { |timeout| assert_nil task.join(timeout) }
+      task.cancel
+      assert_same task, task.join(-1) || task.join
     end
   end
 
