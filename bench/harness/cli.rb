@@ -2,7 +2,9 @@
 
 require "json"
 require "optparse"
+require_relative "page"
 require_relative "runner"
+require_relative "summary_chart"
 require_relative "table"
 
 module Bench
@@ -20,19 +22,19 @@ module Bench
     end
 
     def initialize
-      @options = { rounds: 5, scale: 1.0, limit: 300, strace: true, json: nil }
+      @options = { rounds: 5, scale: 1.0, limit: 300, strace: true, files: {} }
     end
 
     def start(arguments)
       arguments = parser.parse(arguments)
       return 0 if @done
 
-      # The file is opened before the first minute is spent.
-      File.open(@options[:json], "a") {} if @options[:json]
+      # The files are opened before the first minute is spent.
+      @options[:files].each_value { |path| File.open(path, "a") {} }
       report = runner(rows: @options[:rows] || names(arguments)).run
       clear_progress
       puts Table.new(report)
-      File.write(@options[:json], "#{JSON.pretty_generate(report)}\n") if @options[:json]
+      @options[:files].each { |format, path| File.write(path, written(report, format)) }
       status(report)
     rescue SystemCallError => e
       warn "bench: #{e.message}"
@@ -40,6 +42,14 @@ module Bench
     end
 
     private
+
+    def written(report, format)
+      case format
+      when :json then "#{JSON.pretty_generate(report)}\n"
+      when :html then Page.new(report).to_s
+      when :svg then SummaryChart.new(report).standalone
+      end
+    end
 
     def names(arguments)
       arguments.empty? ? Bench.row_names : arguments
@@ -76,7 +86,9 @@ module Bench
         o.on("--scale X", Float, "fraction of the iterations (default: 1)") { |v| @options[:scale] = positive(v) }
         o.on("--timeout SECONDS", Float, "for one process (default: 300)") { |v| @options[:limit] = positive(v) }
         o.on("--[no-]strace", "count system calls (default: if installed)") { |v| @options[:strace] = v }
-        o.on("--json FILE", "write every sample there") { |v| @options[:json] = v }
+        o.on("--json FILE", "write every sample there") { |v| @options[:files][:json] = v }
+        o.on("--html FILE", "write a report with charts there") { |v| @options[:files][:html] = v }
+        o.on("--svg FILE", "write one chart of all rows there") { |v| @options[:files][:svg] = v }
         o.on("-h", "--help", "print this") { finish(o.to_s) }
       end
     end

@@ -4,6 +4,7 @@ module Bench
   # Much that is held at the same time, and what it takes of memory. A subclass defines #hold.
   class MemoryRow < Row
     group "Memory"
+    headline "bytes_each"
 
     def prepare
       GC.start

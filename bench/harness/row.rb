@@ -26,6 +26,13 @@ module Bench
         @group || (superclass.group if superclass.respond_to?(:group))
       end
 
+      # The figure that it is judged by: "wall", "cpu", "p99" (of the latency) or "bytes_each". A subclass has its
+      # superclass's. With an argument, sets it.
+      def headline(figure = nil)
+        @headline = figure if figure
+        @headline || (superclass.respond_to?(:headline) ? superclass.headline : "wall")
+      end
+
       # nil, or why a count of system calls would say nothing about it (String). With an argument, sets it.
       def untraced(reason = @untraced)
         @untraced = reason

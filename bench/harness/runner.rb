@@ -55,7 +55,7 @@ module Bench
       @peers.to_h do |name|
         tell "asking #{name}"
         peer = Bench.peer(name)
-        [name, { title: peer.title, ours: peer.ours?, env: peer.env }.merge(probe(name))]
+        [name, { title: peer.title, ours: peer.ours?, floor: peer.floor?, env: peer.env }.merge(probe(name))]
       end
     end
 
@@ -74,8 +74,8 @@ module Bench
       end
       peers.each { |peer| results[peer].merge!(summarise(results[peer][:samples]), count_calls(name, peer)) }
       compare(results)
-      { title: row.title, group: row.group, unit: row.unit, operations: row.new(nil, @scale).operations,
-        left_out: left_out, peers: results }
+      { title: row.title, group: row.group, unit: row.unit, headline: row.headline,
+        operations: row.new(nil, @scale).operations, left_out: left_out, peers: results }
     end
 
     # Hash of the peers that cannot do the row to the reason, and Array of the others.

@@ -13,6 +13,7 @@ module Bench
       WORK = ("*" * 16_384).freeze
 
       group "Latency under load"
+      headline "p99"
       title "100 round trips over TCP, one after the other, while 1,000 tasks compute"
       untraced "the tasks that compete make as many as there is time for"
       unit "round trip"

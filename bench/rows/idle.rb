@@ -10,6 +10,7 @@ module Bench
       MESSAGE = ("*" * 64).freeze
 
       group "Latency under load"
+      headline "p99"
       title "20,000 round trips over a TCP connection, while 10,000 others are idle"
       unit "round trip"
 

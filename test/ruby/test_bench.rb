@@ -148,7 +148,8 @@ class TestBench < Minitest::Test
   end
 
   def test_wrong_usage_is_one_line_and_status_2
-    [["--bogus"], ["nosuchrow"], ["--peers", "nosuchpeer"], ["--rounds", "0"], ["--json", "/nonexistent/x"]].each do |arguments|
+    [["--bogus"], ["nosuchrow"], ["--peers", "nosuchpeer"], ["--rounds", "0"], ["--json", "/nonexistent/x"],
+     ["--html", "/nonexistent/x"]].each do |arguments|
       table, errors, status = bench(*arguments)
 
       assert_equal 2, status.exitstatus, arguments.inspect
