@@ -22,7 +22,7 @@ module Bench
     end
 
     def initialize
-      @options = { rounds: 5, scale: 1.0, limit: 300, strace: true, files: {} }
+      @options = { rounds: 5, scale: 1.0, limit: 300, strace: true, try_all: false, files: {} }
     end
 
     def start(arguments)
@@ -59,7 +59,7 @@ module Bench
       rows.each { |name| Bench.row(name) }
       peers = @options[:peers] || Bench.peer_names
       peers.each { |name| Bench.peer(name) }
-      Runner.new(rows: rows, peers: peers, **@options.slice(:rounds, :scale, :limit, :strace)) { |line| progress(line) }
+      Runner.new(rows: rows, peers: peers, **@options.slice(:rounds, :scale, :limit, :strace, :try_all)) { |line| progress(line) }
     end
 
     def progress(line)
@@ -86,6 +86,7 @@ module Bench
         o.on("--scale X", Float, "fraction of the iterations (default: 1)") { |v| @options[:scale] = positive(v) }
         o.on("--timeout SECONDS", Float, "for one process (default: 300)") { |v| @options[:limit] = positive(v) }
         o.on("--[no-]strace", "count system calls (default: if installed)") { |v| @options[:strace] = v }
+        o.on("--try-all", "also what a peer is known not to do") { @options[:try_all] = true }
         o.on("--json FILE", "write every sample there") { |v| @options[:files][:json] = v }
         o.on("--html FILE", "write a report with charts there") { |v| @options[:files][:html] = v }
         o.on("--svg FILE", "write one chart of all rows there") { |v| @options[:files][:svg] = v }

@@ -27,7 +27,8 @@ module Bench
         Gem::Requirement.new(ruby).satisfied_by?(Gem::Version.new(RUBY_VERSION))
       end
 
-      # Hash of row name (Symbol) to the reason (String) why it cannot do that. Sets it when given.
+      # Hash of row name (Symbol) to the reason (String) why it cannot do that, as was seen with the version in
+      # +gems+ (bench/run --try-all looks again). Sets it when given.
       def cannot(reasons = @cannot || {})
         @cannot = reasons
       end

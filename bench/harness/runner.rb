@@ -19,14 +19,16 @@ module Bench
     # +scale+:: Float, the fraction of the full iterations
     # +limit+:: seconds for one process
     # +strace+:: false leaves the runs under strace out
+    # +try_all+:: true measures also what a peer is known not to do
     # The block is called with a line of progress before each process.
-    def initialize(rows:, peers:, rounds:, scale:, limit:, strace: true, &progress)
+    def initialize(rows:, peers:, rounds:, scale:, limit:, strace: true, try_all: false, &progress)
       @rows = rows
       @peers = peers
       @rounds = rounds
       @scale = scale
       @limit = limit
       @strace = strace
+      @try_all = try_all
       @progress = progress
     end
 
@@ -80,6 +82,8 @@ module Bench
 
     # Hash of the peers that cannot do the row to the reason, and Array of the others.
     def leave_out(row, peers)
+      return [{}, peers] if @try_all
+
       reasons = peers.to_h { |peer| [peer, Bench.peer(peer).cannot[row.to_sym]] }.compact
       [reasons, peers - reasons.keys]
     end

@@ -147,6 +147,14 @@ class TestBench < Minitest::Test
     assert_includes table, "not measured: uringmachine: needs Ruby #{uring.ruby}\n" unless uring.ruby?
   end
 
+  # As a program that never ends; it is not asked a second time.
+  def test_a_peer_that_hangs_is_named_once
+    table, _, status = bench("--scale", "5", "--rounds", "3", "--no-strace", "--timeout", "0.5", "--peers", "threads", "spawn")
+
+    assert_equal 1, status.exitstatus
+    assert_equal ["failed: spawn, threads: round 1: no answer after 0.5 s"], table.lines(chomp: true).grep(/failed/)
+  end
+
   def test_wrong_usage_is_one_line_and_status_2
     [["--bogus"], ["nosuchrow"], ["--peers", "nosuchpeer"], ["--rounds", "0"], ["--json", "/nonexistent/x"],
      ["--html", "/nonexistent/x"]].each do |arguments|
