@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "etc"
+require "openssl"
 require "rbconfig"
 require_relative "registry"
 
@@ -21,12 +22,12 @@ module Bench
       }
     end
 
-    # Hash: description, version, compiler.
+    # Hash: description, version, platform, compiler, OpenSSL's version, options (RUBYOPT).
     def ruby
       {
         description: RUBY_DESCRIPTION, version: RUBY_VERSION, platform: RUBY_PLATFORM,
         compiler: RbConfig::CONFIG["CC_VERSION_MESSAGE"].to_s.lines.first.to_s.strip,
-        options: ENV["RUBYOPT"].to_s
+        openssl: OpenSSL::OPENSSL_LIBRARY_VERSION, options: ENV["RUBYOPT"].to_s
       }
     end
 

@@ -147,6 +147,16 @@ class TestBench < Minitest::Test
     assert_includes table, "not measured: uringmachine: needs Ruby #{uring.ruby}\n" unless uring.ruby?
   end
 
+  def test_a_row_that_this_machine_cannot_do_is_named_and_not_a_failure
+    table, errors, status = Open3.capture3({ "PATH" => "/nonexistent" }, RbConfig.ruby, RUN, "--scale", "0.001", "--rounds", "1",
+                                           "--peers", "threads", "http_wrk", "spawn")
+
+    assert_predicate status, :success?, errors
+    assert_includes table, "not measured: row http_wrk: wrk is not installed (package wrk)\n"
+    assert_match(/^spawn: /, table)
+    assert_includes table, "calls not counted: strace not installed\n"
+  end
+
   # As a program that never ends; it is not asked a second time.
   def test_a_peer_that_hangs_is_named_once
     table, _, status = bench("--scale", "5", "--rounds", "3", "--no-strace", "--timeout", "0.5", "--peers", "threads", "spawn")
