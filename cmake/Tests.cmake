@@ -19,7 +19,6 @@ add_test(NAME example_wait
 set_tests_properties(example_wait PROPERTIES PASS_REGULAR_EXPRESSION "one\ntwo\nend of file" TIMEOUT 20)
 
 # --- Units.
-find_package(PkgConfig)
 if(PkgConfig_FOUND)
   pkg_check_modules(CMOCKA IMPORTED_TARGET cmocka)
 endif()
@@ -34,6 +33,10 @@ function(eagain_test_program name source)
   target_include_directories(${name} PRIVATE src test/c)
   target_link_libraries(${name} PRIVATE eagain_static PkgConfig::CMOCKA Threads::Threads)
   target_compile_definitions(${name} PRIVATE _GNU_SOURCE)
+  if(LIBURING_FOUND)
+    target_compile_definitions(${name} PRIVATE EA_HAVE_LIBURING)
+    target_link_libraries(${name} PRIVATE PkgConfig::LIBURING)
+  endif()
 endfunction()
 
 # A test, and the same under valgrind (`ctest -C valgrind -L valgrind`).
@@ -63,7 +66,7 @@ endforeach()
 if(EXISTS ${PROJECT_SOURCE_DIR}/test/c/poll_suite.c)
   eagain_test_program(test_poll test/c/poll_suite.c)
   # A backend that this build or this kernel lacks is skipped.
-  foreach(backend epoll poll)
+  foreach(backend epoll io_uring poll)
     eagain_test(poll_${backend} test_poll ${backend})
   endforeach()
 endif()

@@ -55,6 +55,7 @@ struct ea_fd {
                              * descriptor may or may not be ready still */
     uint32_t epoch;         /* ea_poll.epoch when registered was set; another one voids it */
     uint8_t level;          /* the registration is level-triggered */
+    uint8_t armed;          /* events for which a request is in flight that ends with its answer */
 };
 
 static inline uint32_t ea_generation_after(uint32_t generation) {

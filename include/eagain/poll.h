@@ -25,7 +25,7 @@ EA_BEGIN
 
 enum ea_wake_reason {
     EA_WAKE_NONE = 0, /* still parked */
-    EA_WAKE_READY,    /* revents is set */
+    EA_WAKE_READY,    /* revents is set; it was ready at some moment since it parked */
     EA_WAKE_TIMEOUT,  /* the deadline passed */
     EA_WAKE_CLOSED,   /* the descriptor was closed or its number reused */
     EA_WAKE_CANCEL,   /* somebody called ea_waiter_wake for a reason of their own */
@@ -81,8 +81,13 @@ struct ea_poll_backend {
     /* A waiter is about to be linked to fd (not linked yet). Make sure that it will be reported.
      * Returns 0; or EA_READABLE... when the descriptor is ready for good (regular files); or -errno. */
     int (*watch)(struct ea_poll *poll, struct ea_fd *fd, unsigned events, unsigned flags);
+    /* What was asked for fd may be about a file that has the number no more: take it back. NULL where
+     * a new registration replaces the old one. */
+    void (*withdraw)(struct ea_poll *poll, struct ea_fd *fd);
     /* The number is about to be forgotten: drop the registration if that is still possible. */
     void (*forget)(struct ea_poll *poll, struct ea_fd *fd);
+    /* Let go of files that are held for waits that have ended. NULL where none are. */
+    void (*release)(struct ea_poll *poll);
     /* Last call before the kernel may be asked to sleep; the owner's lock is held. */
     void (*prepare)(struct ea_poll *poll, bool will_sleep);
     /* Start a new, empty set: the old one reports what cannot be taken out of it. 0 or -errno (the
@@ -106,6 +111,7 @@ struct ea_poll {
     uint32_t epoch;         /* advanced when the backend's set was built anew */
     uint32_t stale;         /* events of forgotten registrations since the set was last rebuilt */
     bool woken;             /* enter saw the wake descriptor */
+    bool holding;           /* files may be held for waits that ended otherwise than by an event */
     /* Counters for tests and for doctor/--stats. */
     uint64_t turns;                              /* calls of enter */
     uint64_t wakeups;                            /* waiters woken */
@@ -148,6 +154,16 @@ EA_API bool ea_waiter_wake(struct ea_waiter *waiter, enum ea_wake_reason reason,
 
 static inline bool ea_waiter_parked(const struct ea_waiter *waiter) {
     return waiter->reason == EA_WAKE_NONE;
+}
+
+EA_API void ea_poll_release_now(struct ea_poll *poll);
+
+/* For whoever waited, was woken for another reason than EA_WAKE_READY, and goes on to do something other
+ * than wait: a close(2) without a word to ea_poll_forget() takes effect at once from here on, rather than
+ * with the next turn. At most one system call, mostly none. */
+static inline void ea_poll_release(struct ea_poll *poll) {
+    if (EA_UNLIKELY(poll->holding))
+        ea_poll_release_now(poll);
 }
 
 /* Whoever reads or writes outside of a wait says what it learnt: would-block (events are dry). */

@@ -35,6 +35,9 @@ static const struct ea_poll_backend *const backends[] = {
 #ifdef __linux__
     &ea_poll_epoll,
 #endif
+#ifdef EA_HAVE_LIBURING
+    &ea_poll_uring,
+#endif
     &ea_poll_poll,
     NULL,
 };
@@ -142,9 +145,7 @@ static bool cannot_watch(struct ea_poll *poll, struct ea_waiter *waiter) {
     return poll->backend->watch(poll, waiter->fd, waiter->events, 0) != 0;
 }
 
-/* A new set of registrations begins: those of the old one are void (see ea_fd.epoch), and what is
- * waited for is asked for anew. A descriptor that cannot be registered any more wakes its waiters. */
-static void rewatch_all(struct ea_poll *poll) {
+void ea_poll_rewatch(struct ea_poll *poll) {
     poll->epoch++;
     poll->stale = 0;
     wake_gone(poll, cannot_watch);
@@ -160,7 +161,7 @@ int ea_poll_after_fork(struct ea_poll *poll) {
     error = poll->backend->init(poll);
     if (error)
         return error;
-    rewatch_all(poll);
+    ea_poll_rewatch(poll);
     return 0;
 }
 
@@ -218,12 +219,22 @@ bool ea_waiter_wake(struct ea_waiter *waiter, enum ea_wake_reason reason, unsign
         ea_link_remove(&waiter->link);
         ea_link_remove(&waiter->parked);
         poll->waiting--;
+        if (EA_UNLIKELY(waiter->fd->armed & waiter->events)) { /* nobody may want that any more */
+            ea_poll_defer(poll, waiter->fd);
+            poll->holding = true;
+        }
         waiter->fd = NULL;
     }
     ea_timer_cancel(&poll->timers, &waiter->timer);
     poll->wakeups++;
     waiter->wake(waiter);
     return true;
+}
+
+void ea_poll_release_now(struct ea_poll *poll) {
+    poll->holding = false;
+    if (poll->backend->release)
+        poll->backend->release(poll);
 }
 
 void ea_poll_saw_dry(struct ea_poll *poll, struct ea_fd *fd, unsigned events) {
@@ -257,6 +268,7 @@ static void report(struct ea_poll *poll, struct ea_fd *fd, uint32_t events) {
     uint32_t wanted = 0;
     struct ea_link batch;
 
+    fd->armed &= (uint8_t)~events;
     fd->maybe_ready |= events;
     if (events & (EA_ERROR | EA_HANGUP))
         fd->maybe_ready |= EA_READABLE | EA_WRITABLE;
@@ -279,8 +291,8 @@ static void report(struct ea_poll *poll, struct ea_fd *fd, uint32_t events) {
     }
     /* A level-triggered registration would report this again at once: have the backend mute it
      * before we sleep, unless somebody waits by then. */
-    if (fd->level && (events & ~wanted) && ea_link_alone(&fd->pending))
-        ea_link_insert_before(&poll->pending, &fd->pending);
+    if (fd->level && (events & ~wanted))
+        ea_poll_defer(poll, fd);
 }
 
 int ea_poll_now(struct pollfd *fds, nfds_t count) {
@@ -306,6 +318,13 @@ void ea_poll_validate(struct ea_poll *poll) {
     wake_gone(poll, invalid);
 }
 
+/* Asks anew for what is waited for. */
+static void watch_again(struct ea_poll *poll, struct ea_fd *fd) {
+    uint32_t wanted = ea_fd_wanted(fd);
+    if (wanted && poll->backend->watch(poll, fd, wanted, 0) != 0)
+        report(poll, fd, wanted | EA_ERROR);
+}
+
 /* What poll(2) says of a sleeper's descriptor that the backend did not: the event may be on its
  * way, or the registration is of something that is gone. */
 static void recheck(struct ea_poll *poll, struct ea_fd *fd, short revents) {
@@ -314,11 +333,11 @@ static void recheck(struct ea_poll *poll, struct ea_fd *fd, short revents) {
         return;
     }
     /* Register anew; the new registration reports what is ready. */
+    if (poll->backend->withdraw)
+        poll->backend->withdraw(poll, fd);
     fd->registered = 0;
     fd->generation = ea_generation_after(fd->generation);
-    uint32_t wanted = ea_fd_wanted(fd);
-    if (wanted && poll->backend->watch(poll, fd, wanted, 0) != 0)
-        report(poll, fd, wanted | EA_ERROR);
+    watch_again(poll, fd);
 }
 
 /* One batch of a stage's sleepers that are due, oldest first. Returns how many. */
@@ -404,7 +423,7 @@ int64_t ea_poll_prepare(struct ea_poll *poll, int64_t limit) {
     if (EA_UNLIKELY(poll->stale >= STALE_MAX)) {
         poll->stale = 0;
         if (poll->backend->rebuild(poll) == 0)
-            rewatch_all(poll);
+            ea_poll_rewatch(poll);
     }
     poll->backend->prepare(poll, timeout != 0);
     return timeout;
@@ -427,6 +446,9 @@ size_t ea_poll_dispatch(struct ea_poll *poll, int entered) {
             poll->stale++;
         } else if (EA_UNLIKELY(event->events == EA_EVENT_INVALID)) {
             ea_poll_forget(poll, event->fd);
+        } else if (EA_UNLIKELY(event->events & EA_EVENT_AGAIN)) {
+            fd->armed &= (uint8_t)~event->events;
+            watch_again(poll, fd);
         } else {
             report(poll, fd, event->events);
         }

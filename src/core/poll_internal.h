@@ -18,6 +18,8 @@ static inline uint32_t ea_fd_wanted(const struct ea_fd *fd) {
 
 /* What poll_event.events holds for a number that turned out not to be open (POLLNVAL). */
 #define EA_EVENT_INVALID UINT32_MAX
+/* The bit that says: what was asked for ended without an answer, ask again. */
+#define EA_EVENT_AGAIN (UINT32_C(1) << 31)
 
 /* poll(2) that does not wait, for any count (poll(2) itself takes at most RLIMIT_NOFILE). As many as
  * are ready, or -1. */
@@ -48,10 +50,36 @@ static inline void ea_fd_sync(const struct ea_poll *poll, struct ea_fd *fd) {
         return;
     fd->epoch = poll->epoch;
     fd->registered = 0;
+    fd->armed = 0;
 }
+
+/* Has the backend look at fd's registration before the kernel is entered next. */
+static inline void ea_poll_defer(struct ea_poll *poll, struct ea_fd *fd) {
+    if (ea_link_alone(&fd->pending))
+        ea_link_insert_before(&poll->pending, &fd->pending);
+}
+
+/* A new set of registrations begins: those of the old one are void (see ea_fd.epoch), and what is
+ * waited for is asked for anew. A descriptor that cannot be registered any more wakes its waiters. */
+void ea_poll_rewatch(struct ea_poll *poll);
 
 /* Backends of this build; each is one file. */
 extern const struct ea_poll_backend ea_poll_epoll;
 extern const struct ea_poll_backend ea_poll_poll;
+
+#ifdef EA_HAVE_LIBURING
+extern const struct ea_poll_backend ea_poll_uring;
+
+/* What rings that are made from now on have to do with; for tests. */
+struct ea_uring_limits {
+    unsigned entries; /* of the submission queue; the completion queue has twice as many */
+    unsigned refused; /* IORING_SETUP_* flags that this kernel is said not to know */
+};
+extern struct ea_uring_limits ea_uring_limits;
+
+/* Calls of io_uring_enter(2) so far, and the IORING_SETUP_* flags. The backend must be io_uring. */
+uint64_t ea_uring_enters(const struct ea_poll *poll);
+unsigned ea_uring_setup(const struct ea_poll *poll);
+#endif
 
 #endif

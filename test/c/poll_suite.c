@@ -340,6 +340,11 @@ static void both_directions(void **state) {
         await_ready(&w, EA_WRITABLE);
         park_plain(init(&both), pair[0], EA_READABLE | EA_WRITABLE);
         await_ready(&both, EA_WRITABLE);
+        assert_int_equal(both.revents, EA_WRITABLE);
+        put(pair[1]);
+        park_plain(init(&both), pair[0], EA_READABLE | EA_WRITABLE);
+        await_ready(&both, EA_READABLE | EA_WRITABLE);
+        take(pair[0]);
         while (write(pair[0], page, sizeof(page)) > 0) {
         }
     }
@@ -1022,6 +1027,12 @@ struct helper {
     bool nudge;
 };
 
+/* valgrind 3.19 keeps its one lock during io_uring_enter(2): no other thread can end that. */
+static void needs_threads_beside_a_wait(void) {
+    if (test_under_valgrind() && !strcmp(backend->name, "io_uring"))
+        skip();
+}
+
 static void deliver(struct ea_message *message) {
     struct helper *h = EA_CONTAINER(message, struct helper, message);
     assert_true(pthread_equal(pthread_self(), h->owner));
@@ -1041,6 +1052,7 @@ static void *post_later(void *arg) {
 /* A sleep without end is ended by a post, and by a nudge. */
 static void posts_and_nudges(void **state) {
     (void)state;
+    needs_threads_beside_a_wait();
     struct sleeper s;
     int pair[2];
     pair_of(pair);
@@ -1079,6 +1091,7 @@ static void *post_many(void *arg) {
 
 static void many_posts(void **state) {
     (void)state;
+    needs_threads_beside_a_wait();
     static struct helper h[2][POSTS];
     pthread_t threads[2];
     struct sleeper s;
@@ -1261,6 +1274,7 @@ struct slot {
     int copy;       /* of an earlier [0], which keeps a stale registration alive; or -1 */
     int copy_other; /* the far end of copy, which makes it ready */
     int data;       /* bytes that wait in pair[0] */
+    bool had_data;  /* there were some since it parked */
     bool dry;       /* would-block was seen and nothing was written since: EA_PARK_DRY is true */
     int64_t deadline;
     int parks;
@@ -1274,7 +1288,8 @@ static void slot_woken(struct sleeper *s) {
     assert_int_equal(s->wakes, slot->parks);
     switch (s->reason) {
     case EA_WAKE_READY:
-        assert_true(slot->data > 0);
+        /* io_uring reports what woke the request; in between, somebody may have read it. */
+        assert_true(slot->data > 0 || (slot->had_data && !strcmp(backend->name, "io_uring")));
         assert_int_equal(s->revents, EA_READABLE);
         break;
     case EA_WAKE_TIMEOUT:
@@ -1332,6 +1347,7 @@ static void slot_park(struct slot *slot, unsigned dice) {
     if (ea_waiter_parked(&s->waiter))
         return;
     slot->parks++;
+    slot->had_data = slot->data > 0;
     slot->deadline = dice % 4 ? EA_TIME_NEVER : ea_now() + (int64_t)(dice % 3) * MS;
     park(s, slot->pair[0], EA_READABLE, slot->deadline, slot->dry ? EA_PARK_DRY : 0);
 }
@@ -1359,6 +1375,7 @@ static void random_step(struct slot *slot, unsigned dice) {
         if (slot->data < 1000) {
             put(slot->pair[1]);
             slot->data++;
+            slot->had_data = true;
             slot->dry = false;
         }
         break;
