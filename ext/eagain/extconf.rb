@@ -6,6 +6,7 @@
 #
 #   --with-scheduler-version=N   build for that RUBY_FIBER_SCHEDULER_VERSION instead of this Ruby's
 #   --enable-werror              warnings are errors
+#   --disable-io-uring           no io_uring backend, even where liburing is
 #   CFLAGS, in the environment   replaces the optimisation and debug flags
 require "mkmf"
 
@@ -59,6 +60,11 @@ have_struct_member("struct RObject", "as.heap.numiv", "ruby.h") # before objects
   "splice" => "fcntl.h",
 }.each do |function, header|
   $defs << "-DEA_HAVE_#{function.upcase}" if have_func(function, header)
+end
+
+# The io_uring backend; 2.3 is the first liburing that has what it needs.
+if enable_config("io-uring", true) && have_library("uring", "io_uring_submit_and_get_events", "liburing.h")
+  $defs << "-DEA_HAVE_LIBURING"
 end
 
 if (version = with_config("scheduler-version"))

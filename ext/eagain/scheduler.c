@@ -87,8 +87,8 @@ static void unknown_backend(const char *source, VALUE name) {
 
 /* call-seq: Eagain::Scheduler.new(backend: nil)
  *
- * backend: "epoll" or "poll", or a Symbol; nil takes what the environment variable EAGAIN_BACKEND names,
- * else the best. ArgumentError for an unknown one, TypeError for what is no name, Errno::EMFILE and the
+ * backend: "epoll", "io_uring" or "poll", or a Symbol; nil takes what the environment variable
+ * EAGAIN_BACKEND names, else the best. ArgumentError for an unknown one, TypeError for what is no name, Errno::EMFILE and the
  * like when it cannot start. */
 static VALUE scheduler_initialize(int argc, VALUE *argv, VALUE self) {
     struct ea_scheduler *scheduler;

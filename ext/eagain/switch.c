@@ -314,6 +314,9 @@ static VALUE away_settle(VALUE arg) {
         away->scheduler->parked--;
         ea_waiter_wake(&self->waiter, EA_WAKE_CANCEL, 0);
     }
+    /* It may close what it waited for, without a word to us. */
+    if (RB_UNLIKELY(self->waiter.reason != EA_WAKE_READY) && away->scheduler->polling)
+        ea_poll_release(&away->scheduler->poll);
     if (RB_UNLIKELY(self->resumer != NULL))
         ea_fiber_unnest(self);
     self->away = false;

@@ -58,11 +58,15 @@ module Eagain
         fiber_storage: Fiber.respond_to?(:[]), fiber_kill: Fiber.method_defined?(:kill) }
     end
 
+    # Those of this build, and what it was built without.
     def backends
-      BACKENDS.map do |name|
+      tried = BACKENDS.map do |name|
         error = Probe.backend_error(name)
         { name: name, works: error.nil? }.merge(error ? { why_not: error } : {})
       end
+      return tried if BACKENDS.include?("io_uring") || !RUBY_PLATFORM.include?("linux")
+
+      tried << { name: "io_uring", works: false, why_not: "built without liburing (2.3; Debian: liburing-dev)" }
     end
 
     def calls

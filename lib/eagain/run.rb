@@ -15,7 +15,7 @@ module Eagain
     #     pages.map(&:value)
     #   end
     #
-    # backend:: "epoll" or "poll", or a Symbol (see Eagain::BACKENDS); nil for the environment variable
+    # backend:: "epoll", "io_uring" or "poll", or a Symbol (see Eagain::BACKENDS); nil for the environment variable
     #           +EAGAIN_BACKEND+, or else the best that works. Ignored where a loop runs already.
     #
     # Returns the value of the block. Blocks the calling thread; other threads run.

@@ -132,6 +132,17 @@ module Support
     assert expected.b == actual.b, "the same length, but other bytes"
   end
 
+  # The backends that start here: a kernel or a container may forbid io_uring.
+  def backends
+    Eagain::BACKENDS.select { |name| name != "io_uring" || uring_error.nil? }
+  end
+
+  def uring_error
+    Eagain::Scheduler.new(backend: "io_uring").close
+  rescue ArgumentError, SystemCallError => error
+    error
+  end
+
   def only_ours
     skip "about Eagain::Scheduler alone" if PEER
   end

@@ -156,7 +156,7 @@ class CLITest < EagainTest
 
   def test_run_backend
     write("script.rb", "puts Fiber.scheduler.backend\n")
-    Eagain::BACKENDS.each { |name| assert_equal "#{name}\n", eagain("run", "--backend", name, "script.rb").first }
+    backends.each { |name| assert_equal "#{name}\n", eagain("run", "--backend", name, "script.rb").first }
     assert_usage_error(/unknown backend: nonsense \(there are #{Eagain::BACKENDS.join(", ")}\)/,
                        "run", "--backend", "nonsense", "script.rb")
   end

@@ -36,9 +36,35 @@ class DoctorTest < EagainTest
   end
 
   def test_all_backends_work
-    assert_equal Eagain::BACKENDS, report[:backends].map { |backend| backend[:name] }
-    assert(report[:backends].all? { |backend| backend[:works] }, report[:backends].inspect)
+    linux = RUBY_PLATFORM.include?("linux") ? ["io_uring"] : []
+    assert_equal Eagain::BACKENDS | linux, report[:backends].map { |backend| backend[:name] }
+    assert_equal backends, report[:backends].select { |backend| backend[:works] }.map { |backend| backend[:name] }
     assert_includes Eagain::BACKENDS, report[:eagain][:backend]
+  end
+
+  # As under Docker: a filter lets no io_uring_setup(2) through (BPF: load the call's number; if it is that, answer
+  # with this error; else allow).
+  def test_io_uring_that_is_forbidden_is_explained
+    skip "no io_uring to forbid" unless backends.include?("io_uring")
+    prctl = { "x86_64" => 157, "aarch64" => 167 }[RbConfig::CONFIG["host_cpu"]] or skip "the number of prctl(2) is not known here"
+    { Errno::EPERM => /forbidden/, Errno::ENOSYS => /Linux 5\.13/ }.each do |error, reason|
+      script = <<~RUBY
+        filter = [[0x20, 0, 0, 0], [0x15, 0, 1, 425], [6, 0, 0, #{0x50000 + error::Errno}], [6, 0, 0, 0x7fff0000]]
+        filter = filter.map { |instruction| instruction.pack("SCCL") }.join
+        $VERBOSE = nil
+        syscall(#{prctl}, 38, 1, 0, 0, 0)
+        program = [filter.size / 8, filter].pack("Sx6P")
+        syscall(#{prctl}, 22, 2, [program].pack("P").unpack1("J"))
+        exec(*ARGV)
+      RUBY
+      out, err, status = run_command({ "EAGAIN_BACKEND" => nil }, RbConfig.ruby, "-e", script, RbConfig.ruby, EXE, "doctor", "--json")
+      assert_equal 0, status.exitstatus, err
+      told = JSON.parse(out, symbolize_names: true)
+      assert_equal "epoll", told[:eagain][:backend]
+      uring = told[:backends].find { |backend| backend[:name] == "io_uring" }
+      assert_equal false, uring[:works]
+      assert_match reason, uring[:why_not]
+    end
   end
 
   def test_a_backend_that_cannot_be_made_is_explained

@@ -25,7 +25,7 @@ class RunTest < EagainTest
   end
 
   def test_every_backend
-    Eagain::BACKENDS.each do |name|
+    backends.each do |name|
       assert_equal name, Eagain.run(backend: name) { Fiber.scheduler.backend }
     end
     assert_raises(ArgumentError) { Eagain.run(backend: "nonsense") {} }

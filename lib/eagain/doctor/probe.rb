@@ -61,6 +61,15 @@ module Eagain
         end
       end
 
+      # What io_uring_setup(2) means by these.
+      URING_ERRORS = {
+        Errno::EPERM => "forbidden, by kernel.io_uring_disabled or by the container's seccomp profile",
+        Errno::EACCES => "forbidden, by a security module",
+        Errno::ENOSYS => "this kernel, or the container that it is in, has none, or one older than Linux 5.13",
+        Errno::ENOMEM => "RLIMIT_MEMLOCK (ulimit -l) leaves no room for it",
+      }.freeze
+      private_constant :URING_ERRORS
+
       # nil if the backend wakes a sleeper, or else the reason (String).
       def self.backend_error(name)
         reader, writer = IO.pipe
@@ -76,7 +85,7 @@ module Eagain
         thread.kill
         "does not wake up"
       rescue StandardError, NotImplementedError => error
-        error.message
+        (URING_ERRORS[error.class] if name == "io_uring") || error.message
       ensure
         [reader, writer].each { |io| io&.close }
       end
