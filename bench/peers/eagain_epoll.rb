@@ -19,7 +19,7 @@ module Bench
 
       def self.unavailable
         load
-        "not on this system" unless Eagain::BACKENDS.include?("epoll")
+        "not on this system" unless Eagain::BACKENDS.include?(backend)
       rescue LoadError => e
         "not built: run make (#{e.message})"
       end
@@ -28,8 +28,12 @@ module Bench
         { "eagain" => Eagain::VERSION }
       end
 
+      def self.backend
+        "epoll"
+      end
+
       def scheduler
-        Eagain::Scheduler.new(backend: "epoll")
+        Eagain::Scheduler.new(backend: self.class.backend)
       end
     end
   end
