@@ -241,8 +241,9 @@ class WaitTest < EagainTest
     r, w = pipe
     schedule do
       Fiber.new(blocking: true) do
-        Thread.new { sleep 0.02; w << "x" } # rubocop:disable Style/Semicolon
+        writer = Thread.new { sleep 0.02; w << "x" } # rubocop:disable Style/Semicolon
         assert_same r, Eagain.wait_readable(r)
+        writer.join
       end.resume
     end
   end
