@@ -181,8 +181,15 @@ static VALUE hook_process_wait(VALUE self, VALUE rb_pid, VALUE rb_flags) {
 
 #if defined(RB_NOGVL_OFFLOAD_SAFE) || EA_RB_SCHEDULER_VERSION >= 3
 
-/* From which duration on, in ns, work goes to another thread. */
+/* From which duration on, in ns, work goes to another thread: what the least of so many takes, as on a busy
+ * machine a call that takes a microsecond may have to wait for the processor or the GVL, in threads of
+ * ours above all; or one alone, if it takes too long to look at another. Now and then one is tried here,
+ * at first soon, and, when it was slow again, later and later. */
 #define WORTH_A_THREAD 200000
+#define TIMED 4
+#define TOO_LONG 25000000
+#define SPREAD 16
+#define SPREAD_MAX (1u << 20)
 
 static VALUE call_work(RB_BLOCK_CALL_FUNC_ARGLIST(unused, work)) {
     return rb_funcall(work, rb_intern("call"), 0);
@@ -195,43 +202,49 @@ static void work_here(VALUE work) {
 }
 
 static void learn_cost(struct ea_caller *caller, int64_t ns) {
-    caller->cost = (3 * caller->cost + ns) / 4;
+    if (caller->slow) {
+        caller->slow = ns >= WORTH_A_THREAD;
+        caller->spread = caller->spread < SPREAD_MAX ? caller->spread * 4 : SPREAD_MAX;
+        caller->left = caller->spread;
+        caller->timed = 0;
+        return;
+    }
+    if (caller->timed == 0 || ns < caller->least)
+        caller->least = ns;
+    if (++caller->timed < TIMED && ns < TOO_LONG)
+        return;
+    caller->slow = caller->least >= WORTH_A_THREAD || ns >= TOO_LONG;
+    caller->left = caller->spread = SPREAD;
+    caller->timed = 0;
 }
 
 #ifdef HAVE_RB_FIBER_SCHEDULER_BLOCKING_OPERATION_EXTRACT
 struct operation {
     struct ea_job job;
     rb_fiber_scheduler_blocking_operation_t *operation;
-    int64_t took; /* ns */
 };
 
 static void operation_work(struct ea_job *job) {
     struct operation *op = EA_CONTAINER(job, struct operation, job);
-    int64_t start = ea_now();
     rb_fiber_scheduler_blocking_operation_execute(op->operation);
-    op->took = ea_now() - start;
 }
 
-static int64_t work_elsewhere(struct ea_scheduler *scheduler, VALUE work) {
+static void work_elsewhere(struct ea_scheduler *scheduler, VALUE work) {
     struct operation op = {.job.work = operation_work,
                            .operation = rb_fiber_scheduler_blocking_operation_extract(work)};
     ea_job_run_bound(scheduler, &op.job);
-    return op.took;
 }
 #else
 struct operation {
     struct ea_fiber *fiber;
     VALUE work;
-    int64_t took; /* ns */
     bool returned;
     bool done;
 };
 
 static VALUE operation_body(VALUE arg) {
     struct operation *op = (struct operation *)arg;
-    int64_t start = ea_now();
     rb_funcall(op->work, rb_intern("call"), 0);
-    op->took = ea_now() - start;
     op->returned = true;
     return Qnil;
 }
@@ -251,7 +264,7 @@ static VALUE operation_thread(void *arg) {
 }
 
 /* Ruby 3.4 has no way to call the work without a thread of Ruby's. */
-static int64_t work_elsewhere(struct ea_scheduler *scheduler, VALUE work) {
+static void work_elsewhere(struct ea_scheduler *scheduler, VALUE work) {
     struct operation op = {.fiber = ea_fiber_current(scheduler), .work = work};
     VALUE thread = rb_thread_create(operation_thread, &op);
     scheduler->offloaded++;
@@ -260,7 +273,6 @@ static int64_t work_elsewhere(struct ea_scheduler *scheduler, VALUE work) {
     RB_GC_GUARD(thread);
     if (!op.returned)
         rb_raise(rb_eThreadError, "the thread that worked for this fiber was killed");
-    return op.took;
 }
 #endif
 
@@ -272,16 +284,16 @@ static VALUE hook_blocking_operation_wait(VALUE self, VALUE work) {
     struct ea_scheduler *scheduler = ea_scheduler_get(self);
     struct ea_caller *caller = ea_caller_slot(scheduler);
     VALUE frame = caller->frame;
-    int64_t took;
-    if (!caller->brief || caller->cost >= WORTH_A_THREAD) {
-        took = work_elsewhere(scheduler, work);
+    if (!caller->brief || (caller->slow && caller->left > 0)) {
+        if (caller->brief)
+            caller->left--;
+        work_elsewhere(scheduler, work);
     } else {
         int64_t start = ea_now();
         work_here(work);
-        took = ea_now() - start;
+        if (caller->frame == frame) /* or the slot went to another */
+            learn_cost(caller, ea_now() - start);
     }
-    if (caller->frame == frame) /* or the slot went to another */
-        learn_cost(caller, took);
     RB_GC_GUARD(work);
     return Qtrue;
 }

@@ -80,7 +80,8 @@ struct ea_caller *ea_caller_slot(struct ea_scheduler *scheduler) {
     if (RB_UNLIKELY(slot->frame != frames[1])) {
         slot->kind = frames[1] ? classify(frames[1]) : EA_CALLER_OTHER;
         slot->brief = frames[1] && is_brief(frames[1]);
-        slot->cost = 0;
+        slot->slow = false;
+        slot->timed = 0;
         RB_OBJ_WRITE(scheduler->self, &slot->frame, frames[1]);
     }
     return slot;

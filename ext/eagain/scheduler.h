@@ -96,8 +96,13 @@ enum ea_caller_kind {
 struct ea_caller {
     VALUE frame; /* a method entry or code, as rb_profile_frames gives it; 0: empty */
     uint8_t kind;
-    bool brief;   /* its blocking operations end by themselves */
-    int64_t cost; /* ns, a moving average: what its blocking operations took */
+    bool brief; /* its blocking operations end by themselves */
+    /* What those took, which were done in the scheduler's own thread; blocking.c. */
+    bool slow;       /* the next go to another thread */
+    uint8_t timed;   /* how many since it was decided anew */
+    int64_t least;   /* ns; of those */
+    uint32_t left;   /* while slow: so many go to another thread before one is tried here */
+    uint32_t spread; /* what left begins with */
 };
 
 #define EA_CALLERS 16

@@ -386,6 +386,26 @@ class HooksTest < EagainTest
         assert ran
       end
     end
+
+    # A method of File's, whose work is taken to be brief until it turns out not to be.
+    def test_brief_work_goes_to_another_thread_only_while_it_is_slow
+      def File.__work__(work) = Fiber.scheduler.blocking_operation_wait(work)
+      hooks do |scheduler|
+        handed_over = lambda do |count, seconds|
+          before = scheduler.stats[:offloaded]
+          count.times { File.__work__(-> { sleep(seconds) if seconds > 0 }) }
+          scheduler.stats[:offloaded] - before
+        end
+        # One that is kept waiting for the processor sends 16 there.
+        assert_operator handed_over[100, 0], :<=, 32
+        assert_operator handed_over[21, 0.001], :>=, 16 # four are timed, and then one of 17
+        assert_operator handed_over[100, 0], :>=, 40 # until one is tried here again
+        assert_operator handed_over[100, 0], :<=, 32
+        assert_operator handed_over[10, 0.03], :>=, 9 # too long to look at another
+      end
+    ensure
+      File.singleton_class.send(:remove_method, :__work__)
+    end
   end
 
   # --- fiber, fiber_interrupt
