@@ -1,4 +1,5 @@
 # frozen_string_literal: true
+# JRuby 9.3 runs this, too: the syntax is that of Ruby 2.6.
 
 require "socket"
 
@@ -62,7 +63,9 @@ module Bench
   class MessageRow < CallRow
     private
 
-    def pair = @peer.unix_pair
+    def pair
+      @peer.unix_pair
+    end
 
     def subjects
       a, b = pair
@@ -78,7 +81,9 @@ module Bench
   class WouldBlockRow < CallRow
     private
 
-    def pair = @peer.unix_pair
+    def pair
+      @peer.unix_pair
+    end
 
     def subjects
       @pair = pair # the other end stays open
