@@ -3,6 +3,7 @@
 require_relative "row"
 require_relative "stream_row"
 require_relative "tcp_row"
+require_relative "clients"
 require_relative "http_row"
 require_relative "memory_row"
 require_relative "peer"

@@ -6,27 +6,14 @@ module Bench
   module Rows
     # Net::HTTP as a downloader: the bodies are taken in pieces, as what is larger than memory has to be.
     class HttpLarge < HttpRow
+      include Clients
+
       CLIENTS = 20
-      DOWNLOADS = 20
+      EACH = 20
       SIZE = 1_000_000
 
       title "Net::HTTP, 20 sessions of 20 downloads, 1 MB each"
       unit "download"
-
-      def operations
-        CLIENTS * scaled(DOWNLOADS)
-      end
-
-      def call
-        @bytes = 0
-        port = listen(CLIENTS)
-        CLIENTS.times { spawn { download(port) } }
-        wait
-      end
-
-      def result
-        @bytes / SIZE
-      end
 
       private
 
@@ -34,14 +21,14 @@ module Bench
         @body ||= "0123456789" * (SIZE / 10)
       end
 
-      def download(port)
-        bytes = 0
+      def ask(port)
         Net::HTTP.start("127.0.0.1", port, nil, nil) do |http|
-          scaled(DOWNLOADS).times do
+          count do
+            bytes = 0
             http.request_get("/file") { |answer| answer.read_body { |piece| bytes += piece.bytesize } }
+            bytes == SIZE
           end
         end
-        @bytes += bytes
       end
     end
   end

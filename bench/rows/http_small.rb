@@ -8,26 +8,13 @@ module Bench
     # Net::HTTP as programs use it against an API: a session for each task, some headers, a small document
     # that is parsed.
     class HttpSmall < HttpRow
+      include Clients
+
       CLIENTS = 50
-      REQUESTS = 100
+      EACH = 100
 
       title "Net::HTTP, 50 sessions of 100 requests, 1 KiB of JSON each"
       unit "request"
-
-      def operations
-        CLIENTS * scaled(REQUESTS)
-      end
-
-      def call
-        @answers = 0
-        port = listen(CLIENTS)
-        CLIENTS.times { spawn { ask(port) } }
-        wait
-      end
-
-      def result
-        @answers
-      end
 
       private
 
@@ -36,14 +23,12 @@ module Bench
       end
 
       def ask(port)
-        answers = 0
         Net::HTTP.start("127.0.0.1", port, nil, nil) do |http|
-          scaled(REQUESTS).times do
+          count do
             answer = http.get("/items", "Accept" => "application/json")
-            answers += 1 if answer.is_a?(Net::HTTPOK) && JSON.parse(answer.body)["items"].size == 25
+            answer.is_a?(Net::HTTPOK) && JSON.parse(answer.body)["items"].size == 25
           end
         end
-        @answers += answers
       end
     end
   end

@@ -6,17 +6,15 @@ module Bench
   module Rows
     # The echo row in TLS: a handshake for each client, which checks the certificate, then messages.
     class TlsEcho < TcpRow
+      include Clients
+
       CLIENTS = 30
-      MESSAGES = 1_000
+      EACH = 1_000
       MESSAGE = ("*" * 512).freeze
 
       group "HTTP and TLS"
       title "TLS echo over loopback, 30 clients, 1,000 round trips of 512 bytes each"
       unit "round trip"
-
-      def operations
-        CLIENTS * scaled(MESSAGES)
-      end
 
       def prepare
         key = OpenSSL::PKey::EC.generate("prime256v1")
@@ -27,17 +25,6 @@ module Bench
         @client.verify_mode = OpenSSL::SSL::VERIFY_PEER
         @client.verify_hostname = false
         @client.cert_store = OpenSSL::X509::Store.new.add_cert(@server.cert)
-      end
-
-      def call
-        @answers = 0
-        port = listen(CLIENTS)
-        CLIENTS.times { spawn { ask(port) } }
-        wait
-      end
-
-      def result
-        @answers
       end
 
       private
@@ -63,11 +50,9 @@ module Bench
       end
 
       def ask(port)
-        answers = 0
         socket = secure(connect(port), @client).connect
-        scaled(MESSAGES).times { answers += 1 if echoed?(socket, MESSAGE) }
+        count { echoed?(socket, MESSAGE) }
         socket.close
-        @answers += answers
       end
     end
   end
