@@ -43,7 +43,7 @@ class KgioSocketsTest < EagainTest
       100.times { r.kgio_tryread(1 << 20) }
       mark
     RUBY
-    assert_equal 100, trace.counts.values.sum, trace.to_s
+    assert_equal({ "preadv2" => 100 }, trace.work.except("getpid"), trace.to_s) # getpid: Ruby's own, about its timer
   end
 
   def test_a_number_that_is_accepted_anew_ages
