@@ -14,6 +14,9 @@ VALUE ea_tryreadv(VALUE io, VALUE maxlens, VALUE buffers);
 VALUE ea_trypeek(VALUE io, VALUE maxlen, VALUE buffer);
 VALUE ea_trywrite(VALUE io, VALUE string);
 VALUE ea_trywritev(VALUE io, VALUE strings);
+/* Of a T_FILE and Strings, which are not converted: what comes behind offset; several. */
+VALUE ea_trywrite_from(VALUE io, VALUE string, long offset);
+VALUE ea_trywritev_of(VALUE io, const VALUE *strings, long count);
 
 /* try_socket.c. At the end of file the buffer is as before, whereas the Ruby methods empty it. */
 VALUE ea_tryrecv(VALUE socket, VALUE maxlen, VALUE flags, VALUE buffer);
@@ -72,21 +75,25 @@ NORETURN(void ea_wait_expire(size_t written));
 /* Lets other fibers run, if this one has done I/O without a wait for long. To be called before an
  * attempt, and not after it, since it may raise. */
 static inline void ea_wait_account(void);
-/* Might the next one do so? Then what they could change is to be copied before it. */
-static inline bool ea_wait_accounts(void);
-/* Was there ever an Eagain::Scheduler in this process? If not, the two need not look for one. */
+/* The same, and *string becomes a copy if others may run: it is to be written as it is now. */
+static inline void ea_wait_account_for(VALUE *string);
+/* Might others run in the next account? */
+bool ea_wait_accounts(void);
+/* Was there ever an Eagain::Scheduler in this process? If not, nobody need look for one. */
 extern atomic_bool ea_wait_schedulers;
-void ea_wait_account_in_scheduler(void);
-bool ea_wait_accounts_in_scheduler(void);
+/* The scheduler is looked for once in so many times, in each native thread. */
+#define EA_WAIT_TICKS 16
+extern _Thread_local unsigned ea_wait_ticks;
+void ea_wait_account_in_scheduler(VALUE *string);
 
-static inline void ea_wait_account(void) {
-    if (RB_UNLIKELY(atomic_load_explicit(&ea_wait_schedulers, memory_order_relaxed)))
-        ea_wait_account_in_scheduler();
+static inline void ea_wait_account_for(VALUE *string) {
+    if (RB_UNLIKELY(atomic_load_explicit(&ea_wait_schedulers, memory_order_relaxed)) &&
+        RB_UNLIKELY(++ea_wait_ticks % EA_WAIT_TICKS == 0))
+        ea_wait_account_in_scheduler(string);
 }
 
-static inline bool ea_wait_accounts(void) {
-    return RB_UNLIKELY(atomic_load_explicit(&ea_wait_schedulers, memory_order_relaxed)) &&
-           ea_wait_accounts_in_scheduler();
+static inline void ea_wait_account(void) {
+    ea_wait_account_for(NULL);
 }
 
 void ea_init_try_stream(VALUE module);

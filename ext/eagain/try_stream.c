@@ -323,56 +323,67 @@ static inline VALUE written(VALUE io, ea_result r) {
     ea_io_fail_in(io, ea_errno(r), ea_is_socket(io) ? "rsock_write_nonblock" : "io_write_nonblock");
 }
 
-VALUE ea_trywrite(VALUE io, VALUE string) {
-    if (RB_UNLIKELY(!RB_TYPE_P(io, T_FILE)))
-        return ea_foreign(EA_STREAM_WRITE, io, string, Qnil, true);
-    if (RB_UNLIKELY(!RB_TYPE_P(string, T_STRING)))
-        string = rb_obj_as_string(string);
+static inline VALUE write_from(VALUE io, VALUE string, long offset) {
     struct ea_known known;
     ea_result r = ea_io_begin_write(&io, &known);
     if (RB_LIKELY(r == 0)) {
-        r = ea_io_try_write(&known, RSTRING_PTR(string), (size_t)RSTRING_LEN(string));
+        r = ea_io_try_write(&known, RSTRING_PTR(string) + offset,
+                            (size_t)(RSTRING_LEN(string) - offset));
         ea_known_end(&known);
     }
     RB_GC_GUARD(string);
     return written(io, r);
 }
 
-static inline VALUE write_list(VALUE io, VALUE list, struct iovec *iov, long count) {
+VALUE ea_trywrite(VALUE io, VALUE string) {
+    if (RB_UNLIKELY(!RB_TYPE_P(io, T_FILE)))
+        return ea_foreign(EA_STREAM_WRITE, io, string, Qnil, true);
+    if (RB_UNLIKELY(!RB_TYPE_P(string, T_STRING)))
+        string = rb_obj_as_string(string);
+    return write_from(io, string, 0);
+}
+
+VALUE ea_trywrite_from(VALUE io, VALUE string, long offset) {
+    return write_from(io, string, offset);
+}
+
+static inline VALUE write_list(VALUE io, const VALUE *strings, struct iovec *iov, long count) {
     struct ea_known known;
     ea_result r = ea_io_begin_write(&io, &known);
     if (RB_UNLIKELY(r != 0))
         return written(io, r);
-    for (long i = 0; i < count; i++) {
-        VALUE string = RARRAY_AREF(list, i);
-        iov[i] = (struct iovec){RSTRING_PTR(string), (size_t)RSTRING_LEN(string)};
-    }
+    for (long i = 0; i < count; i++)
+        iov[i] = (struct iovec){RSTRING_PTR(strings[i]), (size_t)RSTRING_LEN(strings[i])};
     r = ea_try_writev(&known.fd, iov, (int)count);
     if (r == EA_WAIT_WRITABLE && RB_UNLIKELY(!ea_known_waits(&known))) {
         const struct iovec *first = first_piece(iov);
         r = ea_io_write_disk(&known, first->iov_base, first->iov_len);
     }
     ea_known_end(&known);
-    RB_GC_GUARD(list);
     return written(io, r);
 }
 
-static VALUE write_few(VALUE io, VALUE list, long count) {
+static VALUE write_few(VALUE io, const VALUE *strings, long count) {
     struct iovec iov[FEW];
-    return write_list(io, list, iov, count);
+    return write_list(io, strings, iov, count);
 }
 
-static VALUE write_many(VALUE io, VALUE list, long count) {
+static VALUE write_many(VALUE io, const VALUE *strings, long count) {
     struct iovec iov[IOV_MAX];
-    return write_list(io, list, iov, count < IOV_MAX ? count : IOV_MAX);
+    return write_list(io, strings, iov, count < IOV_MAX ? count : IOV_MAX);
+}
+
+VALUE ea_trywritev_of(VALUE io, const VALUE *strings, long count) {
+    return count <= FEW ? write_few(io, strings, count) : write_many(io, strings, count);
 }
 
 VALUE ea_trywritev(VALUE io, VALUE strings) {
     if (RB_UNLIKELY(!RB_TYPE_P(io, T_FILE)))
         return ea_foreign(EA_STREAM_WRITEV, io, strings, Qnil, true);
     VALUE list = ea_stream_strings(strings);
-    long count = RARRAY_LEN(list);
-    return count <= FEW ? write_few(io, list, count) : write_many(io, list, count);
+    VALUE answer = ea_trywritev_of(io, RARRAY_CONST_PTR(list), RARRAY_LEN(list));
+    RB_GC_GUARD(list);
+    return answer;
 }
 
 /* --- The module functions. */

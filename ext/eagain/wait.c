@@ -131,15 +131,30 @@ static struct ea_scheduler *own_current(void) {
     return NIL_P(scheduler) ? NULL : own_scheduler(scheduler);
 }
 
-void ea_wait_account_in_scheduler(void) {
+_Thread_local unsigned ea_wait_ticks;
+
+/* As many transfers have gone by. */
+void ea_wait_account_in_scheduler(VALUE *string) {
     struct ea_scheduler *own = own_current();
-    if (own)
-        ea_fiber_account(own, Qfalse);
+    if (!own)
+        return;
+    own->transfers += EA_WAIT_TICKS - 1;
+    if (string && ea_fiber_accounts(own))
+        *string = rb_str_new_frozen(*string);
+    ea_fiber_account(own, Qfalse);
 }
 
-bool ea_wait_accounts_in_scheduler(void) {
+bool ea_wait_accounts(void) {
+    if (!atomic_load_explicit(&ea_wait_schedulers, memory_order_relaxed) ||
+        (ea_wait_ticks + 1) % EA_WAIT_TICKS != 0)
+        return false;
     struct ea_scheduler *own = own_current();
-    return own && ea_fiber_accounts(own);
+    if (!own)
+        return false;
+    own->transfers += EA_WAIT_TICKS - 1;
+    bool accounts = ea_fiber_accounts(own);
+    own->transfers -= EA_WAIT_TICKS - 1;
+    return accounts;
 }
 
 void ea_wait_expire(size_t written) {

@@ -108,8 +108,8 @@ module Eagain
 
     # :stopdoc:
 
-    # read, write, recv and sendto are methods of the extension, which make the first attempt. After a
-    # would-block, and for what is written in pieces, it is these that go on; limit is the deadline, or nil.
+    # read, write, recv and sendto are methods of the extension, which make the first attempts. It is these
+    # that go on, where there is no IO or there is more to it; limit is the deadline, or nil.
 
     def read_again(io, maxlen, buffer, answer, limit)
       again(io, limit, answer) { tryread(io, maxlen, buffer) }
@@ -180,23 +180,25 @@ module Eagain
       end
     end
 
-    def write_all(io, strings, limit)
+    # answer: that of the first attempt, if there was one.
+    def write_all(io, strings, limit, answer)
       strings.map!(&:to_s)
-      copied = accounts? && strings.map!(&:dup) # others may change theirs when they run
+      copied = (answer || accounts?) && strings.map!(&:dup) # others may change theirs when they run
       written = 0
-      account
+      account unless answer
       while true
-        answer = trywritev(io, strings)
+        answer ||= trywritev(io, strings)
         if Symbol === answer
           copied ||= strings.map!(&:dup)
           await(io, answer, limit, written)
-          next
-        end
-        written += answer
-        return written unless drop(strings, answer)
+        else
+          written += answer
+          return written unless drop(strings, answer)
 
-        copied ||= strings.map!(&:dup)
-        account
+          copied ||= strings.map!(&:dup)
+          account
+        end
+        answer = nil
       end
     end
 
