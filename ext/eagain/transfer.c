@@ -224,13 +224,15 @@ static void gate_release(struct ea_scheduler *scheduler, struct ea_fd *fd) {
     gate_pass(scheduler, fd);
 }
 
-/* Until at least t->least bytes went over, or an error. */
-static ea_result transfer_loop(struct transfer *t, int64_t *deadline) {
+/* Until at least t->length bytes went over, or an error. blocked: what an attempt said just now, that is
+ * not made again; 0: there was none. */
+static ea_result transfer_loop(struct transfer *t, ea_result blocked, int64_t *deadline) {
     ea_result r = 0;
     while (t->offset + t->done < t->size) {
         char *at = t->base + t->offset + t->done;
         size_t len = t->size - t->offset - t->done;
-        r = transfer_try(t, at, len);
+        r = RB_LIKELY(blocked == 0) ? transfer_try(t, at, len) : blocked;
+        blocked = 0;
         if (ea_is_wait(r) || (t->positional && r == -EOPNOTSUPP)) {
             if (t->may_refuse && !(t->positional || t->fd->known & EA_FD_ALWAYS_READY) &&
                 ea_caller(t->scheduler) == EA_CALLER_OTHER) {
@@ -269,12 +271,12 @@ struct keep_turn {
     const struct ea_fiber *self;
     struct ea_fd *fd; /* whose turn it has, or waits for */
     int64_t *deadline;
-    ea_result result;
+    ea_result result; /* before: that of the attempt that was made */
 };
 
 static VALUE keep_turn_body(VALUE arg) {
     struct keep_turn *keep = (struct keep_turn *)arg;
-    keep->result = transfer_loop(keep->t, keep->deadline);
+    keep->result = transfer_loop(keep->t, keep->result, keep->deadline);
     return Qnil;
 }
 
@@ -286,16 +288,19 @@ static VALUE keep_turn_ensure(VALUE arg) {
     return Qnil;
 }
 
-static ea_result transfer_keeping_turn(struct transfer *t, int64_t *deadline) {
-    struct keep_turn keep = {
-        .t = t, .self = ea_fiber_current(t->scheduler), .fd = t->turn, .deadline = deadline};
+static ea_result transfer_keeping_turn(struct transfer *t, ea_result blocked, int64_t *deadline) {
+    struct keep_turn keep = {.t = t,
+                             .self = ea_fiber_current(t->scheduler),
+                             .fd = t->turn,
+                             .deadline = deadline,
+                             .result = blocked};
     rb_ensure(keep_turn_body, (VALUE)&keep, keep_turn_ensure, (VALUE)&keep);
     return keep.result;
 }
 
 static ea_result transfer_all(struct transfer *t, int64_t *deadline) {
-    ea_result r = transfer_loop(t, deadline);
-    return RB_LIKELY(!t->turn) ? r : transfer_keeping_turn(t, deadline);
+    ea_result r = transfer_loop(t, 0, deadline);
+    return RB_LIKELY(!t->turn) ? r : transfer_keeping_turn(t, r, deadline);
 }
 
 static VALUE gated_body(VALUE arg) {

@@ -71,6 +71,24 @@ class SyscallsTest < EagainTest
       assert_only 1, t
     end
 
+    # The attempt that found no room, and the one after the wait.
+    define_method("test_write_that_waits_is_two_calls_on_a_#{name}") do
+      t = trace(<<~RUBY)
+        r, w = #{pair}
+        w.sync = true
+        begin
+          loop { w.write_nonblock("x" * 1024) }
+        rescue IO::WaitWritable
+        end
+        mark
+        written = false
+        Fiber.schedule { w.write("data"); written = true }
+        r.readpartial(1 << 20) until written
+        mark
+      RUBY
+      assert_equal 2, t[*WRITING], t.to_s
+    end
+
     # A round: the reader has found nothing and waits, the other task writes, the reader reads.
     define_method("test_waits_on_a_known_#{name}_register_nothing") do
       t = trace(<<~RUBY)
