@@ -9,6 +9,10 @@
 #include <errno.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#ifdef __linux__
+#include <linux/magic.h>
+#include <sys/vfs.h>
+#endif
 
 /* The number's entry, with a first guess at what it is: a wrong one costs a system call, once. */
 static struct ea_fd *io_entry(struct ea_scheduler *scheduler, VALUE io) {
@@ -24,14 +28,38 @@ static struct ea_fd *io_entry(struct ea_scheduler *scheduler, VALUE io) {
     return fd;
 }
 
-/* A regular file is written to with one plain call, which cannot be refused; but only as long as it is
- * certain that the number is that file's. */
+static bool is_in_memory(int number) {
+#ifdef __linux__
+    struct statfs fs;
+    return fstatfs(number, &fs) == 0 &&
+           (fs.f_type == TMPFS_MAGIC || (uint32_t)fs.f_type == RAMFS_MAGIC);
+#else
+    (void)number;
+    return false;
+#endif
+}
+
+/* A regular file is written to with one plain call, which cannot be refused, and one in memory read with
+ * one; but only as long as it is certain that the number is that file's. */
 static void learn_regular(struct ea_scheduler *scheduler, VALUE io, struct ea_fd *fd) {
     struct stat st;
-    if (ea_io_adopt(scheduler, io, fd->fd) != 0 || fd->known & EA_FD_REGULAR)
+    if (ea_io_adopt(scheduler, io, fd->fd) != 0) {
+        fd->known &= ~(uint32_t)(EA_FD_REGULAR | EA_FD_IN_MEMORY);
         return;
-    if (fstat(fd->fd, &st) == 0 && S_ISREG(st.st_mode))
-        fd->known |= EA_FD_REGULAR;
+    }
+    if (fd->known & EA_FD_REGULAR)
+        return;
+    if (fstat(fd->fd, &st) != 0 || !S_ISREG(st.st_mode))
+        return;
+    fd->known |= EA_FD_REGULAR;
+    if (is_in_memory(fd->fd))
+        fd->known |= EA_FD_IN_MEMORY;
+}
+
+/* RWF_NOWAIT is not to be had: is the plain call as good? */
+static bool learn_in_memory(struct ea_scheduler *scheduler, VALUE io, struct ea_fd *fd) {
+    learn_regular(scheduler, io, fd);
+    return fd->known & EA_FD_IN_MEMORY;
 }
 
 /* One buffered hook, as it proceeds. */
@@ -57,9 +85,10 @@ static void transfer_look(struct transfer *t) {
     void *base;
     const void *read_base;
     t->fd = io_entry(t->scheduler, t->io);
+    uint32_t no_nowait = t->write ? EA_FD_NO_NOWAIT_WRITE : EA_FD_NO_NOWAIT;
+    if (RB_UNLIKELY(t->fd->known & (no_nowait | EA_FD_REGULAR)))
+        learn_regular(t->scheduler, t->io, t->fd);
     if (t->write) {
-        if (RB_UNLIKELY(t->fd->known & (EA_FD_NO_NOWAIT_WRITE | EA_FD_REGULAR)))
-            learn_regular(t->scheduler, t->io, t->fd);
         rb_io_buffer_get_bytes_for_reading(t->buffer, &read_base, &t->size);
         t->base = (char *)read_base;
     } else {
@@ -71,7 +100,11 @@ static void transfer_look(struct transfer *t) {
 static ea_result transfer_try(struct transfer *t, char *at, size_t len) {
     if (t->positional) {
         off_t from = t->from + (off_t)t->done;
-        return t->write ? ea_try_pwrite(t->fd, at, len, from) : ea_try_pread(t->fd, at, len, from);
+        ea_result r;
+        do
+            r = t->write ? ea_try_pwrite(t->fd, at, len, from) : ea_try_pread(t->fd, at, len, from);
+        while (RB_UNLIKELY(r == -EOPNOTSUPP) && learn_in_memory(t->scheduler, t->io, t->fd));
+        return r;
     }
     return t->write ? ea_try_write(t->fd, at, len) : ea_try_read(t->fd, at, len);
 }

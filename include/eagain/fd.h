@@ -29,6 +29,8 @@ enum ea_fd_fact {
     EA_FD_REGULAR =
         1 << 8, /* a regular file, on the word of the user of the table, who forgets when
                              * the number changes hands: plain write(2), no question asked */
+    EA_FD_IN_MEMORY = 1 << 9, /* such a file, and its file system is memory (tmpfs): so are read(2),
+                               * pread(2) and pwrite(2) */
 };
 
 struct ea_fd {

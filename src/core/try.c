@@ -4,6 +4,7 @@
  *
  *   a socket            recv(2)/send(2) and kin with MSG_DONTWAIT;
  *   what has RWF_NOWAIT preadv2(2)/pwritev2(2): pipes, eventfds, /dev/null, files when reading;
+ *   a file in memory    the plain call. (tmpfs has no RWF_NOWAIT.)
  *   a regular file      the plain call to write. poll(2) calls such a file always ready, and it
  *                       is, as far as poll(2) is concerned; the disk may still take its time;
  *   a terminal          a write on a description of our own: the terminal is opened again with
@@ -262,6 +263,10 @@ static ea_result transfer(struct ea_fd *fd, const struct transfer *t) {
         RETRY_EINTR(r, writev(fd->fd, t->iov, t->iovcnt));
         return outcome(r, EA_WAIT_WRITABLE);
     }
+    if (fd->known & EA_FD_IN_MEMORY) {
+        RETRY_EINTR(r, readv(fd->fd, t->iov, t->iovcnt));
+        return r == 0 ? EA_EOF : outcome(r, EA_WAIT_READABLE);
+    }
 again:
     if (!(fd->known & EA_FD_NOT_SOCKET)) {
         r = transfer_socket(fd, t);
@@ -410,11 +415,13 @@ ea_result ea_try_write(struct ea_fd *fd, const void *buf, size_t len) {
 static ea_result transfer_at(struct ea_fd *fd, const struct transfer *t, off_t offset) {
     if (EA_UNLIKELY(t->len > SSIZE_MAX || offset < 0))
         return -EINVAL; /* an offset of -1 has a meaning to preadv2(2) */
-    if (t->len > 0)
+    if (t->len > 0 && !(fd->known & EA_FD_IN_MEMORY))
         return transfer_nowait(fd, t, offset);
     ssize_t r;
-    RETRY_EINTR(r, t->write ? pwrite(fd->fd, t->iov->iov_base, 0, offset)
-                            : pread(fd->fd, t->iov->iov_base, 0, offset));
+    RETRY_EINTR(r, t->write ? pwrite(fd->fd, t->iov->iov_base, t->len, offset)
+                            : pread(fd->fd, t->iov->iov_base, t->len, offset));
+    if (r == 0 && t->len > 0 && !t->write)
+        return EA_EOF;
     return outcome(r, would_block(t));
 }
 

@@ -450,6 +450,25 @@ static void positions(void **state) {
     close(pair[1]);
 }
 
+/* What the user of the table says is in memory needs no RWF_NOWAIT, which tmpfs has not. */
+static void files_in_memory(void **state) {
+    (void)state;
+    struct ea_fd f = entry(any_file());
+    f.known = EA_FD_NOT_SOCKET | EA_FD_NO_NOWAIT | EA_FD_NO_NOWAIT_WRITE | EA_FD_REGULAR |
+              EA_FD_IN_MEMORY;
+    assert_int_equal(ea_try_write(&f, "0123456789", 10), 10);
+    assert_int_equal(ea_try_pread(&f, buf, 4, 3), 4);
+    assert_memory_equal(buf, "3456", 4);
+    assert_int_equal(ea_try_pread(&f, buf, 4, 10), EA_EOF);
+    assert_int_equal(ea_try_pwrite(&f, "ab", 2, 0), 2);
+    assert_int_equal(ea_try_read(&f, buf, 1), EA_EOF);
+    assert_int_equal(lseek(f.fd, 0, SEEK_SET), 0);
+    assert_int_equal(ea_try_read(&f, buf, 4), 4);
+    assert_memory_equal(buf, "ab23", 4);
+    assert_int_equal(ea_try_pread(&f, buf, 1, -1), -EINVAL);
+    close(f.fd);
+}
+
 static void devices(void **state) {
     (void)state;
     struct ea_fd null = entry(test_ok(open("/dev/null", O_RDWR)));
@@ -1105,6 +1124,7 @@ int main(void) {
         GUARDED(eventfds),
         GUARDED(regular_files),
         GUARDED(positions),
+        GUARDED(files_in_memory),
         GUARDED(devices),
         GUARDED(sealed_files),
         GUARDED(terminals),

@@ -81,6 +81,37 @@ class ReuseTest < EagainTest
     end
   end
 
+  # What was a file, and needed no wait, is a pipe now; the IO does not own its number, so that no id tells.
+  { "read" => "b.readpartial(10)", "written" => "a.write('*' * 100_000)" }.each do |verb, call|
+    define_method("test_a_pipe_#{verb}_by_an_io_without_a_number_of_its_own_where_a_file_was") do
+      assert_child "ended\n", <<~RUBY, timeout: 20
+        require "io/nonblock"
+        require "tempfile"
+        Fiber.set_scheduler(#{PEER ? "Async::Scheduler" : "Eagain::Scheduler"}.new)
+        Fiber.schedule do
+          files = Array.new(2) { Tempfile.create("eagain", File.directory?("/dev/shm") ? "/dev/shm" : nil) }
+          files.each do |file|
+            file.sync = true
+            2.times { file.write("0123456789") }
+            file.rewind
+            3.times { file.readpartial(5) }
+            File.unlink(file.path)
+          end
+          numbers = files.map(&:fileno)
+          files.each(&:close)
+          pipe = IO.pipe.each { |io| io.nonblock = false }
+          pipe.map(&:fileno).sort == numbers.sort or raise "other numbers"
+          b, a = pipe.map { |io| IO.for_fd(io.fileno, io == pipe[1] ? "w" : "r", autoclose: false) }
+          a.sync = true
+          Fiber.schedule { #{call} }
+          Fiber.schedule { #{verb == "read" ? "a.write('data')" : "b.read(100_000)"} }
+        end
+        Fiber.set_scheduler(nil)
+        puts "ended"
+      RUBY
+    end
+  end
+
   def test_sockets_collected_by_the_garbage_collector
     schedule(timeout: 120) do
       (ROUNDS / 100).times do |batch|

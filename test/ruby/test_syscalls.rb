@@ -122,6 +122,33 @@ class SyscallsTest < EagainTest
     assert_only 1, t
   end
 
+  # tmpfs refuses RWF_NOWAIT, and needs no thread.
+  def test_a_read_of_a_file_in_memory_is_one_call
+    skip "no tmpfs at /dev/shm" unless File.read("/proc/mounts").match?(%r{ /dev/shm tmpfs })
+    t = trace(<<~RUBY)
+      require "tempfile"
+      Tempfile.create("eagain", "/dev/shm") do |file|
+        file.write("0123456789" * 10)
+        file.flush
+        file.rewind
+        2.times { file.pread(10, 0); file.readpartial(10) }
+        buffer = +""
+        mark
+        10.times { |i| file.pread(10, i * 10, buffer) == "0123456789" or raise }
+        3.times { file.readpartial(10) == "0123456789" or raise }
+        mark
+        begin
+          file.pread(1, 1000)
+          raise "not the end"
+        rescue EOFError
+        end
+      end
+    RUBY
+    assert_equal 10, t[:pread64], t.to_s
+    assert_equal 13, t[*READING], t.to_s
+    assert_only 13, t
+  end
+
   def test_waits_of_a_hundred_known_sockets_register_nothing
     t = trace(<<~RUBY)
       pairs = Array.new(100) { UNIXSocket.pair }
