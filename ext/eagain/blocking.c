@@ -66,17 +66,25 @@ static bool is_unknown_name(int error) {
 /* call-seq: address_resolve(hostname) -> Array of String, or nil
  *
  * Numeric addresses of hostname, by the system's resolver (getaddrinfo(3): /etc/hosts, resolv.conf
- * and nsswitch.conf hold), in a thread of the pool. nil when there is no such name; SocketError for
- * other failures, such as a name server that does not answer. */
+ * and nsswitch.conf hold), in a thread of the pool, or at once for a name that is in /etc/hosts. nil when there is no
+ * such name; SocketError for other failures, such as a name server that does not answer. */
 static VALUE hook_address_resolve(VALUE self, VALUE hostname) {
     struct ea_scheduler *scheduler = ea_scheduler_get(self);
     const char *host = StringValueCStr(hostname);
+    ea_fiber_account(scheduler, Qfalse);
+    VALUE known;
+    enum ea_hosts_answer found = ea_hosts_find(&scheduler->hosts, self, hostname, &known);
+    if (RB_LIKELY(found == EA_HOSTS_KNOWN))
+        return known;
     size_t size = strlen(host) + 1;
     struct lookup *lookup = ea_job_new(sizeof *lookup + size);
     memcpy(lookup->host, host, size);
     lookup->job.work = lookup_work;
     lookup->job.dispose = lookup_dispose;
-    ea_job_run(scheduler, &lookup->job);
+    if (found == EA_HOSTS_ASK)
+        lookup_work(&lookup->job);
+    else
+        ea_job_run(scheduler, &lookup->job);
 
     int error = lookup->error, system_error = lookup->system_error, state = 0;
     VALUE addresses = error ? Qnil : rb_protect(lookup_addresses, (VALUE)lookup, &state);
@@ -85,7 +93,12 @@ static VALUE hook_address_resolve(VALUE self, VALUE hostname) {
         rb_jump_tag(state);
     if (error && !is_unknown_name(error))
         lookup_fail(error, system_error);
-    return error ? Qnil : rb_funcall(addresses, rb_intern("uniq"), 0);
+    if (error)
+        return Qnil;
+    addresses = rb_funcall(addresses, rb_intern("uniq"), 0);
+    if (found == EA_HOSTS_ASK)
+        ea_hosts_keep(&scheduler->hosts, hostname, addresses);
+    return addresses;
 }
 
 /* --- Children. */

@@ -23,6 +23,7 @@ static void scheduler_mark(void *ptr) {
         rb_gc_mark(scheduler->thread);
     if (scheduler->spare)
         rb_gc_mark(scheduler->spare);
+    ea_hosts_mark(&scheduler->hosts);
     for (int i = 0; i < EA_CALLERS; i++)
         if (scheduler->callers[i].frame)
             rb_gc_mark(scheduler->callers[i].frame);

@@ -14,6 +14,8 @@
 
 #include <eagain.h>
 
+#include "hosts.h"
+
 /* The interface that the hooks implement. Ruby 3.1 has no such macro: version 1. */
 #ifndef EA_RB_SCHEDULER_VERSION
 #ifdef RUBY_FIBER_SCHEDULER_VERSION
@@ -153,6 +155,7 @@ struct ea_scheduler {
     uint64_t forks;   /* ea_forks when the poller was made */
     struct ea_caller callers[EA_CALLERS]; /* a cache, by frame; caller.c */
     struct ea_link gated;  /* of ea_fiber.gate: who waits for another's turn to write to end */
+    struct ea_hosts hosts; /* names that need no thread */
     VALUE probe;           /* the seconds of a call that finds out about `library`; Qfalse: none */
     uint8_t library;       /* enum ea_library */
     size_t jobs;           /* submitted to the pool and not delivered yet */

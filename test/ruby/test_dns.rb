@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require "open3"
 require_relative "helper"
 
 # Name resolution by the system's resolver, without blocking the others.
@@ -101,8 +102,134 @@ class DNSTest < EagainTest
     only_ours
     schedule do
       before = Fiber.scheduler.stats[:offloaded]
-      Addrinfo.getaddrinfo("localhost", 80)
+      assert_raises(SocketError) { Addrinfo.getaddrinfo("no-such-name.invalid", 80) }
       assert_operator Fiber.scheduler.stats[:offloaded], :>, before
+    end
+  end
+
+  # --- Names that /etc/hosts has.
+
+  LOOK_UP = <<~'RUBY'
+    require "socket"
+    # The addresses, and whether a thread looked.
+    def look_up(name)
+      before = Fiber.scheduler.stats[:offloaded]
+      found = Fiber.scheduler.address_resolve(name)
+      [found, Fiber.scheduler.stats[:offloaded] > before]
+    end
+
+    def wait_for_the_clock_of_files = sleep(0.15)
+  RUBY
+
+  # Runs the script in a fiber, with files of its own in the place of /etc/hosts and /etc/nsswitch.conf, which are
+  # in the constants HOSTS and SWITCH.
+  def with_files(expected, hosts, script, switch: "hosts: files dns\n")
+    only_ours
+    Dir.mktmpdir do |dir|
+      files = { "HOSTS" => hosts, "SWITCH" => switch }.map do |name, text|
+        File.write(path = File.join(dir, name), text)
+        "#{name} = #{path.dump}\n"
+      end
+      text = "#{LOOK_UP}#{files.join}Fiber.set_scheduler(Eagain::Scheduler.new)\nFiber.schedule do\n#{script}\nend\n"
+      command = "mount --bind #{dir}/HOSTS /etc/hosts && mount --bind #{dir}/SWITCH /etc/nsswitch.conf && exec \"$@\""
+      out, status = Open3.capture2e("unshare", "-m", "sh", "-c", command, "sh", RbConfig.ruby,
+                                    "-I#{File.expand_path("../../lib", __dir__)}", "-reagain", "-e", text)
+      skip "no mounts of our own: #{out}" if out.match?(/\A(unshare|mount):/)
+      assert_equal [expected, true], [out, status.success?]
+    end
+  rescue Errno::ENOENT
+    skip "unshare is not installed"
+  end
+
+  def test_a_name_in_the_hosts_file_needs_no_thread
+    with_files(<<~OUT, <<~HOSTS, <<~'RUBY')
+      [["127.0.0.9"], false]
+      [["127.0.0.9"], false]
+      [["127.0.0.9"], false]
+      [["127.0.0.8", "127.0.0.9"], false]
+      [["127.0.0.7"], false]
+      [nil, true]
+      true
+    OUT
+      127.0.0.9  First second# Third
+      127.0.0.8\tsecond # fourth
+      # 127.0.0.6 fifth
+      127.0.0.7 last
+    HOSTS
+      p look_up("first")
+      wait_for_the_clock_of_files
+      p look_up("first"), look_up("FIRST")
+      found, offloaded = look_up("second")
+      p [found.sort, offloaded], look_up("last")
+      p look_up("fifth.invalid")
+      looked = 0
+      trace = TracePoint.new(:c_call) { |call| looked += 1 if call.method_id == :uniq }
+      trace.enable { 100.times { Addrinfo.getaddrinfo("first", 80) } }
+      p looked.zero?
+    RUBY
+  end
+
+  def test_a_hosts_file_that_changes_is_read_again
+    with_files(<<~OUT, "127.0.0.9 name other\n", <<~'RUBY')
+      [["127.0.0.9"], false]
+      [["127.0.0.8"], false]
+      [["127.0.0.7"], false]
+      [nil, true]
+    OUT
+      p look_up("name.invalid"[0, 4])
+      File.write(HOSTS, "127.0.0.8 name other\n") # the same size, and perhaps the same tick
+      p look_up("name")
+      wait_for_the_clock_of_files
+      look_up("name")
+      File.write(HOSTS, "127.0.0.7 name other.invalid\n")
+      p look_up("name")
+      File.write(HOSTS, "")
+      p look_up("other.invalid")
+    RUBY
+  end
+
+  def test_what_is_kept_of_the_hosts_file_is_not_the_callers
+    with_files(<<~OUT, "127.0.0.9 name\n", <<~'RUBY')
+      [["127.0.0.9"], false]
+    OUT
+      wait_for_the_clock_of_files
+      2.times { look_up("name")[0].clear }
+      p look_up("name")
+    RUBY
+  end
+
+  ["hosts: dns files\n", "hosts: files [SUCCESS=continue] dns\n", ""].each_with_index do |switch, number|
+    define_method("test_a_resolver_that_may_ask_others_first_goes_to_the_pool_#{number}") do
+      with_files(<<~OUT, "127.0.0.9 name.invalid\n", <<~'RUBY', switch: switch)
+        true
+      OUT
+        p look_up("name.invalid")[1]
+      RUBY
+    end
+  end
+
+  def test_a_long_hosts_file_is_left_to_the_pool
+    with_files(<<~OUT, "127.0.0.9 name\n#{"0.0.0.0 blocked.invalid\n" * 3000}", <<~'RUBY')
+      [["127.0.0.9"], true]
+    OUT
+      p look_up("name")
+    RUBY
+  end
+
+  def test_a_task_that_looks_up_names_gives_way
+    skip "/etc/hosts has no IPv4 names" if names.empty?
+    schedule do
+      others = 0
+      going = true
+      other = task { others += 1 and sleep(0) while going }
+      before = others
+      start = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+      while others - before < 3 && Process.clock_gettime(Process::CLOCK_MONOTONIC) - start < PATIENCE
+        Addrinfo.getaddrinfo("localhost", 80)
+      end
+      assert_operator others - before, :>=, 3
+      going = false
+      await("other") { other.done? }
     end
   end
 end
