@@ -104,6 +104,7 @@ void ea_init_try_file(VALUE module);
 void ea_init_memory(VALUE module);
 void ea_init_wait(VALUE module);
 void ea_init_twins(VALUE module);
+void ea_init_fast(VALUE module);
 void ea_init_nonblock(VALUE module);
 void ea_init_api(VALUE module);
 void ea_init_kgio(VALUE module);

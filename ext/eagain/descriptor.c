@@ -75,7 +75,7 @@ ea_result ea_io_write_disk(struct ea_known *known, const void *buf, size_t len) 
 /* Writes what Ruby has buffered, as far as that needs no waiting. */
 static ea_result flush(VALUE io, rb_io_t *fptr, const char *function) {
     /* Whoever holds the lock is writing this very buffer. */
-    if (fptr->write_lock && RTEST(rb_mutex_locked_p(fptr->write_lock)))
+    if (RTEST(fptr->write_lock) && RTEST(rb_mutex_locked_p(fptr->write_lock)))
         return EA_WAIT_WRITABLE;
     struct ea_known known;
     ea_known_begin(&known, io, fptr->fd);

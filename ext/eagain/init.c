@@ -35,6 +35,7 @@ RUBY_FUNC_EXPORTED void Init_eagain(void) {
     ea_init_try_accept(module);
     ea_init_try_file(module);
     ea_init_nonblock(module);
+    ea_init_fast(module);
     ea_init_api(module);
     ea_init_kgio(module);
 }

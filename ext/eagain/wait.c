@@ -125,8 +125,7 @@ unsigned ea_wait(VALUE io, unsigned events, int64_t deadline) {
 
 atomic_bool ea_wait_schedulers;
 
-/* The running fiber's scheduler, if it is one of ours. */
-static struct ea_scheduler *own_current(void) {
+struct ea_scheduler *ea_scheduler_running(void) {
     VALUE scheduler = rb_fiber_scheduler_current();
     return NIL_P(scheduler) ? NULL : own_scheduler(scheduler);
 }
@@ -135,7 +134,7 @@ _Thread_local unsigned ea_wait_ticks;
 
 /* As many transfers have gone by. */
 void ea_wait_account_in_scheduler(VALUE *string) {
-    struct ea_scheduler *own = own_current();
+    struct ea_scheduler *own = ea_scheduler_running();
     if (!own)
         return;
     own->transfers += EA_WAIT_TICKS - 1;
@@ -148,7 +147,7 @@ bool ea_wait_accounts(void) {
     if (!atomic_load_explicit(&ea_wait_schedulers, memory_order_relaxed) ||
         (ea_wait_ticks + 1) % EA_WAIT_TICKS != 0)
         return false;
-    struct ea_scheduler *own = own_current();
+    struct ea_scheduler *own = ea_scheduler_running();
     if (!own)
         return false;
     own->transfers += EA_WAIT_TICKS - 1;

@@ -2,6 +2,7 @@
 
 require "socket"
 require_relative "../eagain"
+require_relative "kept"
 
 # <tt>require "eagain/nonblock"</tt> makes +read_nonblock+ and its kin faster: see Nonblock.
 module Eagain
@@ -27,18 +28,7 @@ module Eagain
   # The methods are replaced where they are, so what was prepended to a class stays in front, and
   # +super+ arrives here. Ruby's own remain, private, as <tt>__ruby_read_nonblock</tt> and so on.
   module Nonblock
-    # Keeps Ruby's own method under another name, for it is about to be redefined. Ruby does not warn of
-    # that, since it is not lost.
-    def self.keep(klass, *names) # :nodoc:
-      names.each do |name|
-        next if klass.private_method_defined?(:"__ruby_#{name}", false) # loaded twice
-
-        own = klass.instance_method(name)
-        own = own.super_method until own.owner == klass # what was prepended is not Ruby's own
-        klass.define_method(:"__ruby_#{name}", own)
-        klass.__send__(:private, :"__ruby_#{name}")
-      end
-    end
+    def self.keep(klass, *names) = Kept.keep(klass, *names) # :nodoc:
     private_class_method :keep
 
     # The methods of the extension that do the work, private: one of the object itself is found faster than a constant.

@@ -1,0 +1,212 @@
+/* IO#readpartial, #sysread, #write and #syswrite by the short way, for lib/eagain/fast.rb.
+ *
+ * In a fiber of an Eagain::Scheduler Ruby's own methods allocate an IO::Buffer, call a hook with it, and
+ * read its answer back; on the way they take a lock. All of that is for what is not at once as it should be. So
+ * these make the attempt themselves, if the IO is as it nearly always is, and leave everything else to
+ * Ruby's own methods: other arguments, other threads and schedulers, text that is to be transcoded, what
+ * Ruby has buffered for writing, a write that somebody else is in the middle of, the rest of a write for which
+ * there was no room, and the errors of what has a path, which Ruby tells with the name of a function.
+ *
+ * Nothing here lets go of the GVL. What may run other fibers (ea_fiber_account, ea_wait) is followed by
+ * another look at everything. */
+#include "calls.h"
+#include "scheduler.h"
+#include "scratch.h"
+
+/* Ruby's own methods, under the names that they have now. */
+static ID own_readpartial, own_sysread, own_write, own_syswrite;
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+
+/* --- Reading. */
+
+/* Has Ruby's own method nothing to do but to give out what it has read ahead, or else to read? */
+static inline bool is_plain_reader(VALUE io) {
+    const rb_io_t *fptr = RFILE(io)->fptr;
+    return RB_LIKELY(fptr && fptr->fd >= 0 && fptr->mode & FMODE_READABLE &&
+                     (fptr->wbuf.len | fptr->cbuf.len) == 0 && !fptr->tied_io_for_writing &&
+                     !RTEST(fptr->pathv) && !RB_OBJ_FROZEN_RAW(io));
+}
+
+/* The time that IO#timeout gives a wait that begins now. */
+static int64_t deadline_of(VALUE io) {
+#ifdef HAVE_RB_IO_TIMEOUT
+    VALUE timeout = rb_io_timeout(io);
+    if (RB_UNLIKELY(!NIL_P(timeout)))
+        return ea_deadline_of(timeout);
+#else
+    (void)io;
+#endif
+    return EA_TIME_NEVER;
+}
+
+static void wait_to_read(VALUE io) {
+    if (RB_LIKELY(ea_wait(io, EA_READABLE, deadline_of(io)) != 0))
+        return;
+#ifdef HAVE_RB_IO_TIMEOUT
+    rb_raise(rb_eIOTimeoutError, "Blocking operation timed out!");
+#endif
+}
+
+/* past: what Ruby has read ahead is in the way. */
+static inline VALUE read_by(ID own, int argc, VALUE *argv, VALUE io, bool past) {
+    struct ea_scheduler *scheduler;
+    VALUE buffer = argc > 1 ? argv[1] : Qnil;
+    if (RB_UNLIKELY(argc < 1 || argc > 2 || !RB_FIXNUM_P(argv[0]) || FIX2LONG(argv[0]) <= 0 ||
+                    !(NIL_P(buffer) || RB_TYPE_P(buffer, T_STRING)) ||
+                    !(scheduler = ea_scheduler_running())))
+        return rb_funcallv_kw(io, own, argc, argv, RB_PASS_CALLED_KEYWORDS);
+    ea_fiber_account(scheduler, Qfalse);
+    while (is_plain_reader(io) && !(past && ea_io_buffered(io) > 0)) {
+        VALUE answer = ea_tryread(io, argv[0], buffer);
+        if (RB_LIKELY(!RB_SYMBOL_P(answer))) {
+            if (RB_UNLIKELY(NIL_P(answer)))
+                rb_eof_error();
+            return answer;
+        }
+        wait_to_read(io);
+    }
+    return rb_funcallv(io, own, argc, argv);
+}
+
+static VALUE fast_readpartial(int argc, VALUE *argv, VALUE io) {
+    return read_by(own_readpartial, argc, argv, io, false);
+}
+
+static VALUE fast_sysread(int argc, VALUE *argv, VALUE io) {
+    return read_by(own_sysread, argc, argv, io, true);
+}
+
+/* --- Writing. */
+
+#define FEW 8
+
+static inline bool transcodes(const rb_io_t *fptr) {
+    return (fptr->encs.enc && fptr->encs.enc != rb_ascii8bit_encoding()) ||
+           fptr->encs.ecflags & (ECONV_DECORATOR_MASK | ECONV_STATEFUL_DECORATOR_MASK);
+}
+
+/* Is somebody in the middle of a write? */
+static inline bool is_being_written(const struct ea_scheduler *scheduler, const rb_io_t *fptr) {
+    if (RB_UNLIKELY(RTEST(fptr->write_lock) && RTEST(rb_mutex_locked_p(fptr->write_lock))))
+        return true;
+    const struct ea_fd *fd = ea_fd_find(&scheduler->poll.fds, fptr->fd);
+    return fd && fd->writer;
+}
+
+/* Has Ruby's own method nothing to do but to write, here and now? */
+static inline bool is_plain_writer(const struct ea_scheduler *scheduler, VALUE io) {
+    const rb_io_t *fptr = RFILE(io)->fptr;
+    return RB_LIKELY(fptr && fptr->fd >= 0 &&
+                     (fptr->mode & (FMODE_WRITABLE | FMODE_SYNC)) == (FMODE_WRITABLE | FMODE_SYNC) &&
+                     fptr->wbuf.len == 0 && (fptr->rbuf.len == 0 || fptr->mode & FMODE_DUPLEX) &&
+                     !fptr->tied_io_for_writing && !RB_OBJ_FROZEN_RAW(io) && !transcodes(fptr) &&
+                     !is_being_written(scheduler, fptr));
+}
+
+/* What was written of len bytes; 0 if Ruby's own method is to do it all. */
+static inline size_t written(const struct ea_known *known, ea_result r) {
+    ea_known_end(known);
+    if (RB_LIKELY(ea_is_count(r)))
+        return (size_t)r;
+    if (ea_is_wait(r) || RTEST(RFILE(known->io)->fptr->pathv))
+        return 0;
+    /* A socket tells of an error once. */
+    ea_io_fail(known->io, ea_errno(r));
+}
+
+/* One attempt, after is_plain_writer(). What may not be written to without waiting for a disk is left alone. */
+static inline size_t write_one(VALUE io, VALUE string) {
+    struct ea_known known;
+    ea_known_begin(&known, io, RFILE(io)->fptr->fd);
+    if (RB_UNLIKELY(known.fd.known & EA_FD_NO_NOWAIT_WRITE))
+        return 0;
+    return written(&known, ea_try_write(&known.fd, RSTRING_PTR(string), (size_t)RSTRING_LEN(string)));
+}
+
+static size_t write_few(VALUE io, int argc, const VALUE *argv) {
+    struct iovec iov[FEW];
+    struct ea_known known;
+    ea_known_begin(&known, io, RFILE(io)->fptr->fd);
+    if (RB_UNLIKELY(known.fd.known & EA_FD_NO_NOWAIT_WRITE))
+        return 0;
+    for (int i = 0; i < argc; i++)
+        iov[i] = (struct iovec){RSTRING_PTR(argv[i]), (size_t)RSTRING_LEN(argv[i])};
+    return written(&known, ea_try_writev(&known.fd, iov, argc));
+}
+
+/* Where others might run first, and change the strings, Ruby's own method is to do it. */
+static inline bool account(struct ea_scheduler *scheduler) {
+    return RB_LIKELY(!ea_fiber_accounts(scheduler)) && !ea_fiber_account(scheduler, Qfalse);
+}
+
+static VALUE rest_of(VALUE string, size_t from) {
+    return rb_str_subseq(string, (long)from, RSTRING_LEN(string) - (long)from);
+}
+
+/* Ruby's own method, for what is left of strings of which n bytes were written. */
+static VALUE write_rest(int argc, const VALUE *argv, VALUE io, size_t n) {
+    VALUE rest[FEW];
+    size_t skip = n;
+    int count = 0;
+    for (int i = 0; i < argc; i++) {
+        size_t len = (size_t)RSTRING_LEN(argv[i]);
+        if (skip < len)
+            rest[count++] = skip > 0 ? rest_of(argv[i], skip) : argv[i];
+        skip -= skip < len ? skip : len;
+    }
+    VALUE more = rb_funcallv(io, own_write, count, rest);
+    return SIZET2NUM(n + NUM2SIZET(more));
+}
+
+static bool all_strings(int argc, const VALUE *argv, size_t *total) {
+    for (int i = 0; i < argc; i++) {
+        if (!RB_TYPE_P(argv[i], T_STRING))
+            return false;
+        *total += (size_t)RSTRING_LEN(argv[i]);
+    }
+    return *total > 0;
+}
+
+static VALUE fast_write(int argc, VALUE *argv, VALUE io) {
+    struct ea_scheduler *scheduler;
+    size_t total = 0;
+    if (RB_UNLIKELY(argc < 1 || argc > FEW || !all_strings(argc, argv, &total) ||
+                    !(scheduler = ea_scheduler_running())))
+        return rb_funcallv_kw(io, own_write, argc, argv, RB_PASS_CALLED_KEYWORDS);
+    size_t n = 0;
+    if (RB_LIKELY(account(scheduler) && is_plain_writer(scheduler, io)))
+        n = argc == 1 ? write_one(io, argv[0]) : write_few(io, argc, argv);
+    if (RB_LIKELY(n == total))
+        return SIZET2NUM(total);
+    return n > 0 ? write_rest(argc, argv, io, n) : rb_funcallv(io, own_write, argc, argv);
+}
+
+static VALUE fast_syswrite(VALUE io, VALUE string) {
+    struct ea_scheduler *scheduler;
+    if (RB_LIKELY(RB_TYPE_P(string, T_STRING) && RSTRING_LEN(string) > 0 &&
+                  (scheduler = ea_scheduler_running()))) {
+        size_t n = 0;
+        if (RB_LIKELY(account(scheduler) && is_plain_writer(scheduler, io)))
+            n = write_one(io, string);
+        if (RB_LIKELY(n > 0))
+            return SIZET2NUM(n);
+    }
+    return rb_funcall(io, own_syswrite, 1, string);
+}
+
+#pragma GCC diagnostic pop
+
+void ea_init_fast(VALUE module) {
+    own_readpartial = rb_intern("__ruby_readpartial");
+    own_sysread = rb_intern("__ruby_sysread");
+    own_write = rb_intern("__ruby_write");
+    own_syswrite = rb_intern("__ruby_syswrite");
+    /* A module of its own, whose methods fast.rb gives to IO. */
+    VALUE methods = rb_define_module_under(module, "FastMethods"); /* :nodoc: */
+    rb_define_method(methods, "readpartial", fast_readpartial, -1);
+    rb_define_method(methods, "sysread", fast_sysread, -1);
+    rb_define_method(methods, "write", fast_write, -1);
+    rb_define_method(methods, "syswrite", fast_syswrite, 1);
+}
