@@ -1,4 +1,4 @@
-/* IO#readpartial, #sysread, #write and #syswrite by the short way, for lib/eagain/fast.rb.
+/* IO#readpartial, #read, #gets, #write and their kin by the short way, for lib/eagain/fast.rb.
  *
  * In a fiber of an Eagain::Scheduler Ruby's own methods allocate an IO::Buffer, call a hook with it, and
  * read its answer back; on the way they take a lock. All of that is for what is not at once as it should be. So
@@ -14,7 +14,10 @@
 #include "scratch.h"
 
 /* Ruby's own methods, under the names that they have now. */
-static ID own_readpartial, own_sysread, own_write, own_syswrite;
+static ID own_readpartial, own_sysread, own_read, own_gets, own_readline, own_write, own_syswrite;
+
+/* Longer reads pay for the way. */
+#define READ_MOST 65536
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
@@ -70,12 +73,86 @@ static inline VALUE read_by(ID own, int argc, VALUE *argv, VALUE io, bool past) 
     return rb_funcallv(io, own, argc, argv);
 }
 
+/* Whether Ruby's own method may be spared: for a task of ours, and a positive length without a buffer. */
+static inline struct ea_scheduler *scheduler_for(int argc, const VALUE *argv) {
+    bool usual = argc == 1 && RB_FIXNUM_P(argv[0]) && FIX2LONG(argv[0]) > 0;
+    return RB_LIKELY(usual) ? ea_scheduler_running() : NULL;
+}
+
 static VALUE fast_readpartial(int argc, VALUE *argv, VALUE io) {
     return read_by(own_readpartial, argc, argv, io, false);
 }
 
 static VALUE fast_sysread(int argc, VALUE *argv, VALUE io) {
     return read_by(own_sysread, argc, argv, io, true);
+}
+
+/* What is missing of len bytes is waited for. Nothing yet is held on to while nothing has come. */
+static VALUE fast_read(int argc, VALUE *argv, VALUE io) {
+    struct ea_scheduler *scheduler = scheduler_for(argc, argv);
+    if (RB_UNLIKELY(!scheduler || FIX2LONG(argv[0]) > READ_MOST || !is_plain_reader(io)))
+        return rb_funcallv_kw(io, own_read, argc, argv, RB_PASS_CALLED_KEYWORDS);
+    ea_fiber_account(scheduler, Qfalse);
+    long missing = FIX2LONG(argv[0]);
+    VALUE string = Qnil;
+    for (;;) {
+        VALUE length = LONG2FIX(missing);
+        VALUE more = RB_LIKELY(is_plain_reader(io)) ? ea_tryread(io, length, Qnil)
+                                                    : rb_funcallv(io, own_read, 1, &length);
+        if (more == ea_sym_wait_readable) {
+            wait_to_read(io);
+            continue;
+        }
+        if (NIL_P(more))
+            return string;
+        if (NIL_P(string))
+            string = more;
+        else
+            rb_str_buf_append(string, more);
+        missing = FIX2LONG(argv[0]) - RSTRING_LEN(string);
+        if (RB_LIKELY(missing <= 0))
+            return string;
+    }
+}
+
+/* As Ruby's own says it of an IO without a path. */
+static VALUE fill_error(VALUE io, int error) {
+    VALUE arguments[] = {rb_sprintf("fd:%d ", RFILE(io)->fptr->fd), INT2FIX(error),
+                         rb_str_new_cstr("io_fillbuf")};
+    return rb_class_new_instance(3, arguments, rb_eSystemCallError);
+}
+
+/* Sees to it that Ruby has something read ahead, or that the file is at its end. */
+static void fill(struct ea_scheduler *scheduler, VALUE io) {
+    ea_fiber_account(scheduler, Qfalse);
+    while (is_plain_reader(io) && ea_io_buffered(io) == 0) {
+        struct ea_known known;
+        ea_known_begin(&known, io, RFILE(io)->fptr->fd);
+        ea_result r = ea_io_fill_buffer(io, &known);
+        ea_known_end(&known);
+        if (RB_LIKELY(r != EA_WAIT_READABLE)) {
+            if (ea_is_error(r))
+                rb_exc_raise(fill_error(io, ea_errno(r)));
+            return;
+        }
+        wait_to_read(io);
+    }
+}
+
+static inline VALUE line_by(ID own, int argc, VALUE *argv, VALUE io) {
+    struct ea_scheduler *scheduler;
+    if (RB_LIKELY(is_plain_reader(io) && ea_io_buffered(io) == 0 &&
+                  (scheduler = ea_scheduler_running())))
+        fill(scheduler, io);
+    return rb_funcallv_kw(io, own, argc, argv, RB_PASS_CALLED_KEYWORDS);
+}
+
+static VALUE fast_gets(int argc, VALUE *argv, VALUE io) {
+    return line_by(own_gets, argc, argv, io);
+}
+
+static VALUE fast_readline(int argc, VALUE *argv, VALUE io) {
+    return line_by(own_readline, argc, argv, io);
 }
 
 /* --- Writing. */
@@ -201,12 +278,18 @@ static VALUE fast_syswrite(VALUE io, VALUE string) {
 void ea_init_fast(VALUE module) {
     own_readpartial = rb_intern("__ruby_readpartial");
     own_sysread = rb_intern("__ruby_sysread");
+    own_read = rb_intern("__ruby_read");
+    own_gets = rb_intern("__ruby_gets");
+    own_readline = rb_intern("__ruby_readline");
     own_write = rb_intern("__ruby_write");
     own_syswrite = rb_intern("__ruby_syswrite");
     /* A module of its own, whose methods fast.rb gives to IO. */
     VALUE methods = rb_define_module_under(module, "FastMethods"); /* :nodoc: */
     rb_define_method(methods, "readpartial", fast_readpartial, -1);
     rb_define_method(methods, "sysread", fast_sysread, -1);
+    rb_define_method(methods, "read", fast_read, -1);
+    rb_define_method(methods, "gets", fast_gets, -1);
+    rb_define_method(methods, "readline", fast_readline, -1);
     rb_define_method(methods, "write", fast_write, -1);
     rb_define_method(methods, "syswrite", fast_syswrite, 1);
 }

@@ -6,8 +6,8 @@ require_relative "kept"
 # <tt>require "eagain/fast"</tt> makes blocking reads and writes in tasks faster: see Fast.
 module Eagain
   # <tt>require "eagain/fast"</tt>, or <tt>ruby -reagain/fast script.rb</tt>, replaces IO#readpartial,
-  # IO#sysread, IO#write and IO#syswrite (and with them <tt><<</tt>, +print+, +puts+, +p+ and +printf+,
-  # which call +write+) by ones that do the same by a shorter way in the tasks of an Eagain::Scheduler:
+  # IO#read, IO#gets, IO#readline, IO#sysread, IO#write and IO#syswrite (and with them <tt><<</tt>, +print+,
+  # +puts+, +p+ and +printf+, which call +write+) by ones that do the same by a shorter way in the tasks of an Eagain::Scheduler:
   # Ruby's own allocate an IO::Buffer for each call, take a lock, and ask the scheduler's hooks.
   #
   # Arguments, results, exceptions and messages are those of the Ruby that runs this. Whatever is not as it
@@ -18,7 +18,7 @@ module Eagain
   # The methods are replaced where they are, so what was prepended to IO stays in front, and +super+ arrives
   # here.
   module Fast
-    NAMES = %i[readpartial sysread write syswrite].freeze
+    NAMES = %i[readpartial read gets readline sysread write syswrite].freeze
     private_constant :NAMES
 
     Kept.keep(::IO, *NAMES)

@@ -1,0 +1,17 @@
+# frozen_string_literal: true
+
+require_relative "eagain_epoll"
+
+module Bench
+  module Peers
+    # The same, and nothing else is changed, after <tt>require "eagain/fast"</tt>.
+    class EagainFast < EagainEpoll
+      title "Eagain::Scheduler on epoll, with -reagain/fast"
+
+      def self.load
+        super
+        require "eagain/fast"
+      end
+    end
+  end
+end
