@@ -10,7 +10,7 @@
 #   make gem            pkg/eagain-VERSION.gem
 #   make format lint clean
 #
-# Parts of `make test`: test-c test-sanitizers test-valgrind test-ruby test-io-uring test-asan-ruby
+# Parts of `make test`: test-c test-sanitizers test-valgrind test-ruby test-io-uring test-fast test-asan-ruby
 # test-install test-gem test-kgio test-unicorn.
 # With TESTS="test/ruby/test_x.rb ..." the Ruby ones of these run these files alone; ARGS go to Minitest.
 
@@ -24,7 +24,7 @@ export JOBS
 
 .DEFAULT_GOAL := all
 .PHONY: all setup-build lib ext demo test test-c test-sanitizers test-asan test-tsan test-valgrind \
-        test-ruby test-io-uring test-asan-ruby test-install test-gem test-kgio test-unicorn \
+        test-ruby test-io-uring test-fast test-asan-ruby test-install test-gem test-kgio test-unicorn \
         test-chroots bench bench-peers install uninstall gem format lint clean
 
 all: lib ext
@@ -49,7 +49,7 @@ test:
 	@RUBY="$(RUBY)" script/test
 
 test-sanitizers: test-asan test-tsan
-test-c test-asan test-tsan test-valgrind test-ruby test-io-uring test-asan-ruby test-install test-gem test-kgio test-unicorn: setup-build
+test-c test-asan test-tsan test-valgrind test-ruby test-io-uring test-fast test-asan-ruby test-install test-gem test-kgio test-unicorn: setup-build
 	@RUBY="$(RUBY)" script/test $(@:test-%=%)
 
 test-chroots:

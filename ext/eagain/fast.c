@@ -44,8 +44,8 @@ static int64_t deadline_of(VALUE io) {
     return EA_TIME_NEVER;
 }
 
-static void wait_to_read(VALUE io) {
-    if (RB_LIKELY(ea_wait(io, EA_READABLE, deadline_of(io)) != 0))
+static void wait_for(VALUE io, unsigned events) {
+    if (RB_LIKELY(ea_wait(io, events, deadline_of(io)) != 0))
         return;
 #ifdef HAVE_RB_IO_TIMEOUT
     rb_raise(rb_eIOTimeoutError, "Blocking operation timed out!");
@@ -68,7 +68,7 @@ static inline VALUE read_by(ID own, int argc, VALUE *argv, VALUE io, bool past) 
                 rb_eof_error();
             return answer;
         }
-        wait_to_read(io);
+        wait_for(io, EA_READABLE);
     }
     return rb_funcallv(io, own, argc, argv);
 }
@@ -100,7 +100,7 @@ static VALUE fast_read(int argc, VALUE *argv, VALUE io) {
         VALUE more = RB_LIKELY(is_plain_reader(io)) ? ea_tryread(io, length, Qnil)
                                                     : rb_funcallv(io, own_read, 1, &length);
         if (more == ea_sym_wait_readable) {
-            wait_to_read(io);
+            wait_for(io, EA_READABLE);
             continue;
         }
         if (NIL_P(more))
@@ -135,7 +135,7 @@ static void fill(struct ea_scheduler *scheduler, VALUE io) {
                 rb_exc_raise(fill_error(io, ea_errno(r)));
             return;
         }
-        wait_to_read(io);
+        wait_for(io, EA_READABLE);
     }
 }
 
@@ -176,33 +176,35 @@ static inline bool is_being_written(const struct ea_scheduler *scheduler, const 
 static inline bool is_plain_writer(const struct ea_scheduler *scheduler, VALUE io) {
     const rb_io_t *fptr = RFILE(io)->fptr;
     return RB_LIKELY(fptr && fptr->fd >= 0 &&
-                     (fptr->mode & (FMODE_WRITABLE | FMODE_SYNC)) == (FMODE_WRITABLE | FMODE_SYNC) &&
+                     (fptr->mode & (FMODE_WRITABLE | FMODE_SYNC)) ==
+                         (FMODE_WRITABLE | FMODE_SYNC) &&
                      fptr->wbuf.len == 0 && (fptr->rbuf.len == 0 || fptr->mode & FMODE_DUPLEX) &&
                      !fptr->tied_io_for_writing && !RB_OBJ_FROZEN_RAW(io) && !transcodes(fptr) &&
                      !is_being_written(scheduler, fptr));
 }
 
-/* What was written of len bytes; 0 if Ruby's own method is to do it all. */
-static inline size_t written(const struct ea_known *known, ea_result r) {
+static inline ea_result written(const struct ea_known *known, ea_result r) {
     ea_known_end(known);
-    if (RB_LIKELY(ea_is_count(r)))
-        return (size_t)r;
-    if (ea_is_wait(r) || RTEST(RFILE(known->io)->fptr->pathv))
+    if (RB_LIKELY(!ea_is_error(r)))
+        return r;
+    if (RTEST(RFILE(known->io)->fptr->pathv))
         return 0;
     /* A socket tells of an error once. */
     ea_io_fail(known->io, ea_errno(r));
 }
 
-/* One attempt, after is_plain_writer(). What may not be written to without waiting for a disk is left alone. */
-static inline size_t write_one(VALUE io, VALUE string) {
+/* One attempt, after is_plain_writer(): what was written, or the would-block; 0 if Ruby's own method is to do it.
+ * What may not be written to without waiting for a disk is left alone. */
+static inline ea_result write_one(VALUE io, VALUE string) {
     struct ea_known known;
     ea_known_begin(&known, io, RFILE(io)->fptr->fd);
     if (RB_UNLIKELY(known.fd.known & EA_FD_NO_NOWAIT_WRITE))
         return 0;
-    return written(&known, ea_try_write(&known.fd, RSTRING_PTR(string), (size_t)RSTRING_LEN(string)));
+    return written(&known,
+                   ea_try_write(&known.fd, RSTRING_PTR(string), (size_t)RSTRING_LEN(string)));
 }
 
-static size_t write_few(VALUE io, int argc, const VALUE *argv) {
+static ea_result write_few(VALUE io, int argc, const VALUE *argv) {
     struct iovec iov[FEW];
     struct ea_known known;
     ea_known_begin(&known, io, RFILE(io)->fptr->fd);
@@ -213,9 +215,26 @@ static size_t write_few(VALUE io, int argc, const VALUE *argv) {
     return written(&known, ea_try_writev(&known.fd, iov, argc));
 }
 
-/* Where others might run first, and change the strings, Ruby's own method is to do it. */
+/* Where others may run first, and change the strings, Ruby's own method is to do it. */
 static inline bool account(struct ea_scheduler *scheduler) {
     return RB_LIKELY(!ea_fiber_accounts(scheduler)) && !ea_fiber_account(scheduler, Qfalse);
+}
+
+/* Writes something, or 0, as above. Waits while there is no room at all; nobody has a turn to write meanwhile: whoever
+ * finds room, writes. What is written is what the strings are now. */
+static inline ea_result write_some(struct ea_scheduler *scheduler, VALUE io, int argc,
+                                   VALUE *strings) {
+    if (RB_UNLIKELY(!account(scheduler)))
+        return 0;
+    while (is_plain_writer(scheduler, io)) {
+        ea_result r = argc == 1 ? write_one(io, strings[0]) : write_few(io, argc, strings);
+        if (RB_LIKELY(!ea_is_wait(r)))
+            return r;
+        for (int i = 0; i < argc; i++)
+            strings[i] = rb_str_new_frozen(strings[i]);
+        wait_for(io, EA_WRITABLE);
+    }
+    return 0;
 }
 
 static VALUE rest_of(VALUE string, size_t from) {
@@ -223,14 +242,14 @@ static VALUE rest_of(VALUE string, size_t from) {
 }
 
 /* Ruby's own method, for what is left of strings of which n bytes were written. */
-static VALUE write_rest(int argc, const VALUE *argv, VALUE io, size_t n) {
+static VALUE write_rest(int argc, const VALUE *strings, VALUE io, size_t n) {
     VALUE rest[FEW];
     size_t skip = n;
     int count = 0;
     for (int i = 0; i < argc; i++) {
-        size_t len = (size_t)RSTRING_LEN(argv[i]);
+        size_t len = (size_t)RSTRING_LEN(strings[i]);
         if (skip < len)
-            rest[count++] = skip > 0 ? rest_of(argv[i], skip) : argv[i];
+            rest[count++] = skip > 0 ? rest_of(strings[i], skip) : strings[i];
         skip -= skip < len ? skip : len;
     }
     VALUE more = rb_funcallv(io, own_write, count, rest);
@@ -252,21 +271,20 @@ static VALUE fast_write(int argc, VALUE *argv, VALUE io) {
     if (RB_UNLIKELY(argc < 1 || argc > FEW || !all_strings(argc, argv, &total) ||
                     !(scheduler = ea_scheduler_running())))
         return rb_funcallv_kw(io, own_write, argc, argv, RB_PASS_CALLED_KEYWORDS);
-    size_t n = 0;
-    if (RB_LIKELY(account(scheduler) && is_plain_writer(scheduler, io)))
-        n = argc == 1 ? write_one(io, argv[0]) : write_few(io, argc, argv);
-    if (RB_LIKELY(n == total))
+    VALUE strings[FEW];
+    MEMCPY(strings, argv, VALUE, argc);
+    ea_result n = write_some(scheduler, io, argc, strings);
+    if (RB_LIKELY(n == (ea_result)total))
         return SIZET2NUM(total);
-    return n > 0 ? write_rest(argc, argv, io, n) : rb_funcallv(io, own_write, argc, argv);
+    return n > 0 ? write_rest(argc, strings, io, (size_t)n)
+                 : rb_funcallv(io, own_write, argc, strings);
 }
 
 static VALUE fast_syswrite(VALUE io, VALUE string) {
     struct ea_scheduler *scheduler;
     if (RB_LIKELY(RB_TYPE_P(string, T_STRING) && RSTRING_LEN(string) > 0 &&
                   (scheduler = ea_scheduler_running()))) {
-        size_t n = 0;
-        if (RB_LIKELY(account(scheduler) && is_plain_writer(scheduler, io)))
-            n = write_one(io, string);
+        ea_result n = write_some(scheduler, io, 1, &string);
         if (RB_LIKELY(n > 0))
             return SIZET2NUM(n);
     }

@@ -254,6 +254,23 @@ class FastTest < EagainTest
     end
   end
 
+  def test_a_string_that_changes_in_a_wait_is_written_as_it_was
+    in_task do
+      r, w = IO.pipe
+      nil while w.write_nonblock("x" * 4096, exception: false).is_a?(Integer)
+      texts = [+"one", +"two"]
+      writers = [Eagain.spawn { w.write(texts[0]) }, Eagain.spawn { w.write(texts[0], texts[1]) }, Eagain.spawn { w.syswrite(texts[1]) }]
+      sleep(0) until writers.all? { |task| task.status == "sleep" }
+      texts.each { |text| text.replace("changed") }
+      reader = Eagain.spawn { r.read }
+      assert_equal [3, 6, 3], writers.map(&:value)
+      w.close
+      assert_equal %w[one one two two], reader.value.delete("x").scan(/.../).sort
+    ensure
+      close_all(r, w)
+    end
+  end
+
   # A write of one task that waits for room keeps its turn.
   def test_nobody_writes_into_anothers_write
     in_task do

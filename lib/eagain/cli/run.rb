@@ -14,6 +14,7 @@ module Eagain
       def initialize
         @backend = nil
         @stats = false
+        @fast = true
       end
 
       def start(arguments)
@@ -22,12 +23,14 @@ module Eagain
           it.separator "let other tasks (Eagain.spawn, Fiber.schedule) run meanwhile."
           it.separator ""
           it.on("--backend NAME", "wait with #{BACKENDS.join(" or ")}") { |name| @backend = CLI.check_backend(name) }
+          it.on("--[no-]fast", "shorten the way of IO's reads and writes: eagain/fast (default: do)") { |fast| @fast = fast }
           it.on("--stats", "print the scheduler's counters to standard error at the end") { @stats = true }
         end
         path, *rest = options.order(arguments)
         raise Error, "no script given (see eagain run --help)" unless path
 
         CLI.check_environment unless @backend
+        require_relative "../fast" if @fast
         execute(Script.open(path), rest)
       end
 
