@@ -239,6 +239,15 @@ void ea_fiber_unready(struct ea_fiber *record) {
     ea_link_remove(&record->ready);
     record->scheduler->ready_count--;
     record->state = EA_FIBER_RUNNING;
+    record->spawns = false;
+}
+
+void ea_fiber_spawner_last(struct ea_scheduler *scheduler) {
+    struct ea_link *first = scheduler->ready.next;
+    if (first == &scheduler->ready || !EA_CONTAINER(first, struct ea_fiber, ready)->spawns)
+        return;
+    ea_link_remove(first);
+    ea_link_insert_before(&scheduler->ready, first);
 }
 
 void ea_fiber_parked(struct ea_fiber *record, enum ea_fiber_wait wait) {

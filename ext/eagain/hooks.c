@@ -22,6 +22,7 @@ static VALUE scheduler_fiber(int argc, VALUE *argv, VALUE self) {
     current->wait = EA_WAIT_TURN;
     current->unblocked = false;
     ea_fiber_ready(current, true);
+    current->spawns = true;
     ea_switch_to(current, record);
     RB_GC_GUARD(fiber);
     return fiber;

@@ -97,6 +97,7 @@ unsigned ea_io_park(struct ea_fiber *self, VALUE io, int number, unsigned events
                     unsigned flags) {
     flags |= ea_io_adopt(self->scheduler, io, number);
     self->io = io;
+    ea_fiber_spawner_last(self->scheduler);
     enum ea_wake_reason reason =
         ea_fiber_park(self, EA_WAIT_EVENT, number, events, deadline, flags);
     RB_GC_GUARD(io); /* the record does not mark it */

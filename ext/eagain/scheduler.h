@@ -85,6 +85,7 @@ struct ea_fiber {
     bool standin;   /* fiber is no Fiber but an operation's stand-in (interface version 5) */
     bool away;      /* it gives way, or has not come back quite: its wait is not over */
     bool handles;   /* it is the handler of its resumer, in the same Fiber; not in the table */
+    bool spawns;    /* READY since it began a fiber, which has not waited for a descriptor yet */
 };
 
 /* What a method that calls hooks is like; caller.c. */
@@ -196,6 +197,10 @@ void ea_fiber_drop(struct ea_fiber *record);
 void ea_fiber_ready(struct ea_fiber *record, bool front);
 /* Out of the run queue, as RUNNING. */
 void ea_fiber_unready(struct ea_fiber *record);
+/* The running fiber is about to wait for a descriptor. If one that began it would be next, the others go
+ * first: a task that accepts connections, and begins a task for each, would have all of them open before
+ * the first is served. */
+void ea_fiber_spawner_last(struct ea_scheduler *scheduler);
 /* RUNNING becomes PARKED for the sake of wait. */
 void ea_fiber_parked(struct ea_fiber *record, enum ea_fiber_wait wait);
 /* Wakes a PARKED fiber, whatever it waits for. */

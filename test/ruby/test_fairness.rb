@@ -151,4 +151,34 @@ class FairnessTest < EagainTest
     assert_equal 10, counts.size
     assert_operator counts.values.max - counts.values.min, :<=, 200
   end
+
+  # Who runs when a task begins two others, and one beside it is runnable.
+  def order_of_beginning
+    only_ours
+    order = []
+    schedule do
+      a, b = UNIXSocket.pair
+      task do
+        4.times do
+          order << :beside
+          sleep 0
+        end
+      end
+      2.times do
+        task { yield a }
+        order << :begun
+      end
+      b.close
+    end
+    order
+  end
+
+  # A server's tasks: one that accepts all there is before the first connection is served has them all open.
+  def test_a_fiber_that_begins_one_that_waits_for_a_descriptor_lets_the_others_run
+    assert_equal %i[beside beside begun beside begun], order_of_beginning(&:read).first(5)
+  end
+
+  def test_a_fiber_that_begins_one_that_gives_way_goes_on
+    assert_equal %i[beside begun begun], order_of_beginning { sleep 0 }.first(3)
+  end
 end
