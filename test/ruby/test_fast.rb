@@ -385,6 +385,29 @@ class FastTest < EagainTest
   end
 
 
+  def test_under_gc_stress
+    out = output_of(<<~'RUBY', timeout: 60)
+      require "eagain/fast"
+      require "socket"
+      Eagain.run do
+        a, b = UNIXSocket.pair
+        GC.stress = true
+        GC.auto_compact = true if GC.respond_to?(:auto_compact=) && GC.respond_to?(:compact)
+        reader = Eagain.spawn { [a.readpartial(10), a.gets, a.read(6), a.read(9000), a.readline, a.read(10)] }
+        text = +"ab"
+        [[text], ["c", "d\n"], ["123"], ["456"], ["x" * 5000, "y" * 4000], ["end", "\n"]].each do |strings|
+          b.write(*strings)
+          text << "changed"
+          sleep 0.001
+        end
+        b.close
+        GC.stress = false
+        p(*reader.value.map { |s| s && [s.size, s[0], s[-1]] })
+      end
+    RUBY
+    assert_equal ['[2, "a", "b"]', '[3, "c", "\\n"]', '[6, "1", "6"]', '[9000, "x", "y"]', '[4, "e", "\\n"]', "nil"], out.lines.map(&:chomp)
+  end
+
   # --- What it costs.
 
   def test_one_system_call_each
