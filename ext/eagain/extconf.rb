@@ -41,6 +41,7 @@ have_header("ruby/io/buffer.h")
   "ruby.h" => %w[rb_ext_ractor_safe rb_process_status_wait],
   "ruby/io.h" => %w[rb_io_buffered_read_p rb_io_descriptor rb_io_timeout],
   "ruby/fiber/scheduler.h" => %w[rb_fiber_scheduler_blocking_operation_extract],
+  "ruby/thread.h" => %w[rb_thread_lock_native_thread],
 }.each do |header, functions|
   functions.each { |function| have_func(function, header) } if have_header(header)
 end

@@ -189,17 +189,28 @@ struct ea_fiber *ea_fiber_make(struct ea_scheduler *scheduler, VALUE fiber, bool
     return record;
 }
 
+/* The running thread becomes the scheduler's, for good. Ruby's M:N threads (RUBY_MN_THREADS=1, and those of
+ * Ractors) may go on in another native thread after a wait or a time slice. Where the compiler keeps the
+ * address of a thread-local in a register across Ruby's switch of fibers (that of Ruby 3.4 on Debian;
+ * ruby/ruby#17802), a fiber that goes on there takes what the former native thread runs now for itself, or
+ * crashes. So this thread keeps its native thread. */
+static void take_thread(struct ea_scheduler *scheduler) {
+#ifdef HAVE_RB_THREAD_LOCK_NATIVE_THREAD
+    rb_thread_lock_native_thread();
+#endif
+    RB_OBJ_WRITE(scheduler->self, &scheduler->thread, rb_thread_current());
+    ea_make_spare(scheduler);
+}
+
 struct ea_fiber *ea_fiber_current(struct ea_scheduler *scheduler) {
     VALUE fiber = rb_fiber_current();
     struct ea_fiber *running = scheduler->running;
     if (RB_LIKELY(running && running->fiber == fiber && !running->away))
         return running;
-    if (RB_UNLIKELY(!scheduler->thread)) {
-        RB_OBJ_WRITE(scheduler->self, &scheduler->thread, rb_thread_current());
-        ea_make_spare(scheduler);
-    } else if (RB_UNLIKELY(scheduler->thread != rb_thread_current())) {
+    if (RB_UNLIKELY(!scheduler->thread))
+        take_thread(scheduler);
+    else if (RB_UNLIKELY(scheduler->thread != rb_thread_current()))
         rb_raise(rb_eThreadError, "the scheduler belongs to another thread");
-    }
     struct ea_fiber *record = ea_fiber_find(scheduler, fiber);
     if (!record)
         record = ea_fiber_make(scheduler, fiber, false);

@@ -464,10 +464,6 @@ class RunTest < EagainTest
   end
 
   def test_joined_from_a_thread_in_a_ractor
-    if RUBY_VERSION.start_with?("3.4.")
-      skip "Ruby 3.4 crashes when a thread wakes a fiber in a Ractor, also with the scheduler of its own tests"
-    end
-
     assert_equal "4\n", in_ractor(<<~RUBY)
       Eagain.run do
         task = Eagain.spawn { sleep 0.01; 3 }

@@ -47,6 +47,20 @@ class ThreadsTest < EagainTest
     end
   end
 
+  # Ruby 3.4's fibers mistake another native thread's for theirs (ruby/ruby#17802).
+  def test_fibers_of_an_mn_thread_stay_in_its_native_thread
+    assert_child "done\n", <<~RUBY, env: { "RUBY_MN_THREADS" => "1" }
+      threads = Array.new(3) do
+        Thread.new do
+          Fiber.set_scheduler(Eagain::Scheduler.new)
+          20.times { Fiber.schedule { 20.times { sleep 0.0005; Thread.pass } } }
+        end
+      end
+      threads.each(&:join)
+      puts :done
+    RUBY
+  end
+
   def test_many_schedulers_in_many_threads
     results = Array.new(6) do |i|
       Thread.new do
