@@ -68,6 +68,20 @@ if enable_config("io-uring", true) && have_library("uring", "io_uring_submit_and
   $defs << "-DEA_HAVE_LIBURING"
 end
 
+# Does this Ruby keep the stack of a fiber that was transferred to, and has ended, until it is collected? (stacks.c)
+def stacks_kept?
+  return true if CROSS_COMPILING || !File.readable?("/proc/self/statm")
+
+  pages = -> { File.read("/proc/self/statm").to_i }
+  collects = !GC.disable
+  before = pages.call
+  100.times { Fiber.new {}.transfer }
+  pages.call - before > 100 * 8
+ensure
+  GC.enable if collects
+end
+$defs << "-DEA_STACKS_ARE_KEPT" if checking_for("stacks of fibers that are kept") { stacks_kept? }
+
 if (version = with_config("scheduler-version"))
   abort "--with-scheduler-version=#{version}: not a number" unless version.match?(/\A\d+\z/)
   $defs << "-DEA_RB_SCHEDULER_VERSION=#{version}"

@@ -110,6 +110,21 @@ struct ea_caller {
 
 #define EA_CALLERS 16
 
+/* How many more fibers may have ended, and not be collected, than are alive. */
+#ifdef EA_STACKS_ARE_KEPT
+#define EA_DEAD_STACKS 256
+#else
+#define EA_DEAD_STACKS 4096
+#endif
+
+/* When it was last looked at how many there are; stacks.c. */
+struct ea_stacks {
+    size_t starts; /* fibers begun since */
+    size_t majors; /* how many major collections there had been before */
+    size_t looks;  /* how many since the last of those */
+    size_t mapped; /* bytes; 0: not known */
+};
+
 /* A block of #timeout_after; goes with the fiber that runs it. */
 struct ea_timeout {
     struct ea_timer timer;
@@ -151,9 +166,8 @@ struct ea_scheduler {
     unsigned transfers;       /* I/O that succeeded at once since the clock was last looked at */
     uint64_t switches;
     uint64_t offloaded;
-    size_t starts;    /* fibers begun since the last major GC, as far as we looked */
-    size_t major_gcs; /* how many of those there were when we looked */
-    uint64_t forks;   /* ea_forks when the poller was made */
+    struct ea_stacks stacks;
+    uint64_t forks;                       /* ea_forks when the poller was made */
     struct ea_caller callers[EA_CALLERS]; /* a cache, by frame; caller.c */
     struct ea_link gated;  /* of ea_fiber.gate: who waits for another's turn to write to end */
     struct ea_hosts hosts; /* names that need no thread */
@@ -274,6 +288,11 @@ void ea_fiber_park_masked(struct ea_fiber *self, const bool *done);
 bool ea_fiber_account(struct ea_scheduler *scheduler, VALUE buffer);
 /* Is the next time one at which others may run? */
 bool ea_fiber_accounts(const struct ea_scheduler *scheduler);
+
+/* --- stacks.c: those of fibers that have ended. */
+
+/* Collects garbage, if stacks of fibers that have ended are kept. */
+void ea_stacks_limit(struct ea_scheduler *scheduler);
 
 /* --- jobs.c: work for the offload pool. */
 

@@ -24,9 +24,6 @@
 /* Up to how many sleepers are asked whether their IO was closed, before each sleep. */
 #define VALIDATE_MAX 64
 
-/* How many more fibers may be dead, and not collected, than are alive. */
-#define DEAD_STACKS 4096
-
 struct enter {
     struct ea_poll *poll;
     int64_t timeout;
@@ -170,19 +167,6 @@ struct away {
     bool picked;           /* false at the end: it is raised in */
 };
 
-/* Ruby gives back the stack of a fiber that was transferred to only when the garbage collector finds
- * the fiber, and its collector knows nothing of stacks: the process would run out of mappings
- * (vm.max_map_count) first. So see to it that not many more are dead than alive. */
-static void limit_dead_stacks(struct ea_scheduler *scheduler) {
-    if (RB_LIKELY(++scheduler->starts <= DEAD_STACKS + scheduler->own))
-        return;
-    VALUE key = ID2SYM(rb_intern("major_gc_count"));
-    if (rb_gc_stat(key) == scheduler->major_gcs)
-        rb_gc_start();
-    scheduler->major_gcs = rb_gc_stat(key);
-    scheduler->starts = 0;
-}
-
 static VALUE transfer_protected(VALUE fiber) {
     return rb_fiber_transfer(fiber, 0, NULL);
 }
@@ -241,7 +225,8 @@ static void transfer_to(struct ea_fiber *self, struct ea_fiber *next) {
             return;
         }
         next->started = true;
-        limit_dead_stacks(scheduler);
+        if (RB_UNLIKELY(++scheduler->stacks.starts > EA_DEAD_STACKS + scheduler->own))
+            ea_stacks_limit(scheduler);
         if (RB_UNLIKELY(self->handler != NULL)) /* of a finalizer */
             handled_early(self);
     }
@@ -250,6 +235,9 @@ static void transfer_to(struct ea_fiber *self, struct ea_fiber *next) {
         transfer_to_doubtful(scheduler, next);
     else
         rb_fiber_transfer(fiber, 0, NULL);
+#ifndef EA_STACKS_ARE_KEPT
+    RB_GC_GUARD(fiber); /* Bug #22196: Ruby looks at what it transferred to, when it comes back */
+#endif
 }
 
 static VALUE away_body(VALUE arg) {

@@ -128,4 +128,46 @@ class ScaleTest < EagainTest
     RUBY
     assert_equal "0 0 0 true\n", out
   end
+
+  # Where Ruby gives the stack of an ended fiber back at once, nobody has to collect it; elsewhere few are kept.
+  def test_no_collection_where_the_program_has_disabled_it
+    only_ours
+    assert_child "0\n", <<~'RUBY'
+      GC.disable
+      Fiber.set_scheduler(Eagain::Scheduler.new)
+      before = GC.count
+      1000.times { Fiber.schedule { sleep 0 } }
+      Fiber.scheduler.run
+      2000.times { Fiber.schedule { sleep 0 } }
+      Fiber.scheduler.run
+      p GC.count - before
+    RUBY
+  end
+
+  def test_stacks_of_ended_tasks_are_used_again
+    only_ours
+    skip "no /proc" unless File.readable?("/proc/self/maps")
+    maps, collections, kept = output_of(<<~'RUBY').split.map(&:to_i)
+      GC.disable
+      stacks = -> { File.foreach("/proc/self/maps").count }
+      pages = -> { File.read("/proc/self/statm").to_i }
+      before = pages.call
+      100.times { Fiber.new {}.transfer }
+      kept = pages.call - before > 800
+      GC.enable if kept
+      Fiber.set_scheduler(Eagain::Scheduler.new)
+      before = stacks.call
+      collections = GC.count
+      Fiber.schedule do
+        1000.times do
+          20.times { Fiber.schedule { sleep 0 } }
+          sleep 0
+        end
+      end
+      Fiber.scheduler.run
+      puts stacks.call - before, GC.count - collections, kept ? 1 : 0
+    RUBY
+    assert_operator maps, :<, 2000
+    assert_equal 0, collections if kept.zero?
+  end
 end
