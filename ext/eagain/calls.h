@@ -66,7 +66,9 @@ int64_t ea_deadline_of(VALUE timeout);
 /* After the would-block `blocked`: waits until it is worth another try. EA_TIME_NEVER: as long as
  * IO#timeout says. Eagain::TimeoutError when the time is over, with the count of bytes written so far. */
 void ea_wait_again(VALUE io, ea_result blocked, int64_t deadline, size_t written);
-/* The same; false when the time is over. */
+/* The same of events, after an attempt at each of them. */
+void ea_wait_for(VALUE io, unsigned events, int64_t deadline, size_t written);
+/* As ea_wait_again(); false when the time is over. */
 bool ea_wait_after(VALUE io, ea_result blocked, int64_t deadline);
 /* As ea_wait(), for who has not tried; EA_TIME_NEVER as ea_wait_again(). */
 unsigned ea_wait_untried(VALUE io, unsigned events, int64_t deadline);
@@ -108,5 +110,6 @@ void ea_init_fast(VALUE module);
 void ea_init_nonblock(VALUE module);
 void ea_init_api(VALUE module);
 void ea_init_kgio(VALUE module);
+void ea_init_buffered(VALUE module);
 
 #endif

@@ -38,4 +38,5 @@ RUBY_FUNC_EXPORTED void Init_eagain(void) {
     ea_init_fast(module);
     ea_init_api(module);
     ea_init_kgio(module);
+    ea_init_buffered(module);
 }

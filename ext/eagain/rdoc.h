@@ -47,6 +47,67 @@ rb_define_singleton_method(rb_mEagain, "local_address", local_address, 1);    /*
 rb_eTimeoutError = rb_define_class_under(rb_mEagain, "TimeoutError", rb_eIOError);
 rb_define_method(rb_eTimeoutError, "written", error_written, 0); /* in wait.c */
 
+/* A buffered reader and writer over an IO, a TLS session, or another such object: the fast lane.
+ *
+ *   Eagain::Stream.open(socket, limit: 8192) do |stream|
+ *     while (line = stream.gets(chomp: true))
+ *       stream.puts line.upcase
+ *     end
+ *   end
+ *
+ * It reads and writes as IO does, with or without a scheduler, but by calls that try first and wait only if they have
+ * to, with no object and no frame of Ruby's on the way. One system call fills the buffer, another empties it. A task
+ * that waits holds no buffer.
+ *
+ * Every call that may wait takes <tt>timeout:</tt>, in seconds for the whole call, and raises TimeoutError when it is
+ * over. Whatever is raised in a wait, nothing that was read or written is lost.
+ *
+ * Several tasks and threads may use a stream at once: each call's bytes, its line, what it writes, are its own. */
+rb_cStream = rb_define_class_under(rb_mEagain, "Stream", rb_cObject);
+rb_define_singleton_method(rb_cStream, "open", stream_open, -1);            /* in buffered.c */
+rb_define_method(rb_cStream, "initialize", stream_initialize, -1);          /* in buffered.c */
+rb_define_method(rb_cStream, "io", stream_io, 0);                           /* in buffered.c */
+rb_define_method(rb_cStream, "to_io", stream_to_io, 0);                     /* in buffered.c */
+rb_define_method(rb_cStream, "timeout", stream_timeout, 0);                 /* in buffered.c */
+rb_define_method(rb_cStream, "timeout=", stream_set_timeout, 1);            /* in buffered.c */
+rb_define_method(rb_cStream, "limit", stream_limit, 0);                     /* in buffered.c */
+rb_define_method(rb_cStream, "limit=", stream_set_limit, 1);                /* in buffered.c */
+rb_define_method(rb_cStream, "buffer_size", stream_buffer_size, 0);         /* in buffered.c */
+rb_define_method(rb_cStream, "external_encoding", stream_encoding, 0);      /* in buffered.c */
+rb_define_method(rb_cStream, "external_encoding=", stream_set_encoding, 1); /* in buffered.c */
+rb_define_method(rb_cStream, "pending", stream_pending, 0);                 /* in buffered.c */
+rb_define_method(rb_cStream, "unwritten", stream_unwritten, 0);             /* in buffered.c */
+rb_define_method(rb_cStream, "closed?", stream_closed_p, 0);                /* in buffered.c */
+rb_define_method(rb_cStream, "read", stream_read, -1);                      /* in buffered_read.c */
+rb_define_method(rb_cStream, "read_exact", stream_read_exact, -1);          /* in buffered_read.c */
+rb_define_method(rb_cStream, "readpartial", stream_readpartial, -1);        /* in buffered_read.c */
+rb_define_method(rb_cStream, "tryread", stream_tryread, -1);                /* in buffered_read.c */
+rb_define_method(rb_cStream, "peek", stream_peek, -1);                      /* in buffered_read.c */
+rb_define_method(rb_cStream, "getbyte", stream_getbyte, -1);                /* in buffered_read.c */
+rb_define_method(rb_cStream, "readbyte", stream_readbyte, -1);              /* in buffered_read.c */
+rb_define_method(rb_cStream, "eof?", stream_eof_p, -1);                     /* in buffered_read.c */
+rb_define_method(rb_cStream, "eof", stream_eof_p, -1);                      /* in buffered_read.c */
+rb_define_method(rb_cStream, "gets", stream_gets, -1);               /* in buffered_lines.c */
+rb_define_method(rb_cStream, "readline", stream_readline, -1);       /* in buffered_lines.c */
+rb_define_method(rb_cStream, "each_line", stream_each_line, -1);     /* in buffered_lines.c */
+rb_define_method(rb_cStream, "each", stream_each_line, -1);          /* in buffered_lines.c */
+rb_define_method(rb_cStream, "read_until", stream_read_until, -1);   /* in buffered_lines.c */
+rb_define_method(rb_cStream, "write", stream_write, -1);             /* in buffered_write.c */
+rb_define_method(rb_cStream, "<<", stream_append, 1);                /* in buffered_write.c */
+rb_define_method(rb_cStream, "puts", stream_puts, -1);               /* in buffered_write.c */
+rb_define_method(rb_cStream, "print", stream_print, -1);             /* in buffered_write.c */
+rb_define_method(rb_cStream, "printf", stream_printf, -1);           /* in buffered_write.c */
+rb_define_method(rb_cStream, "trywrite", stream_trywrite, 1);        /* in buffered_write.c */
+rb_define_method(rb_cStream, "flush", stream_flush, -1);             /* in buffered_write.c */
+rb_define_method(rb_cStream, "sync", stream_sync, 0);                /* in buffered_write.c */
+rb_define_method(rb_cStream, "sync=", stream_set_sync, 1);           /* in buffered_write.c */
+rb_define_method(rb_cStream, "close", stream_close, -1);             /* in buffered_write.c */
+rb_define_method(rb_cStream, "close_write", stream_close_write, -1); /* in buffered_write.c */
+
+/* A line is longer than it may be: see Stream#gets. */
+rb_eLimitError = rb_define_class_under(rb_mEagain, "LimitError", rb_eIOError);
+rb_define_method(rb_eLimitError, "limit", error_limit, 0); /* in buffered_lines.c */
+
 /* Ruby's Fiber::Scheduler, for who wants its hooks without tasks:
  *
  *   Fiber.set_scheduler(Eagain::Scheduler.new)

@@ -1,4 +1,4 @@
-/* What try_stream.c, try_foreign.c and spare.c share. */
+/* What try_stream.c, try_foreign.c, spare.c and buffered.c share. */
 #ifndef EA_RB_STREAM_H
 #define EA_RB_STREAM_H
 
@@ -16,6 +16,9 @@ enum ea_stream_call {
  * SSLSocket, the same by its own means; else of its #to_io. first and second are the arguments, as in
  * calls.h; second is Qnil for the calls that take one. */
 VALUE ea_foreign(enum ea_stream_call call, VALUE object, VALUE first, VALUE second, bool ask);
+
+/* Is it an OpenSSL::SSL::SSLSocket? False as long as the class was not loaded. */
+bool ea_foreign_is_ssl(VALUE object);
 
 /* The arguments of tryreadv: integers, and nil or as many Strings, which have room for them. Runs the
  * program's code. */

@@ -9,8 +9,7 @@ static ID names[CALLS], id_open_ssl, id_ssl, id_ssl_socket, id_read_nonblock, id
 static VALUE unread_class;
 static VALUE no_exception; /* {exception: false}, frozen */
 
-/* Is it an OpenSSL::SSL::SSLSocket? False as long as the class was not loaded. */
-static bool is_ssl(VALUE object) {
+bool ea_foreign_is_ssl(VALUE object) {
     VALUE scope = rb_cObject;
     const ID path[] = {id_open_ssl, id_ssl, id_ssl_socket};
     for (int i = 0; i < 3; i++) {
@@ -138,7 +137,7 @@ VALUE ea_foreign(enum ea_stream_call call, VALUE object, VALUE first, VALUE seco
         VALUE arguments[] = {first, second};
         return rb_funcallv_public(object, names[call], NIL_P(second) ? 1 : 2, arguments);
     }
-    if (is_ssl(object))
+    if (ea_foreign_is_ssl(object))
         return ssl_call(call, object, first, second);
     return io_call(call, rb_io_get_io(object), first, second);
 }

@@ -176,6 +176,11 @@ void ea_wait_again(VALUE io, ea_result blocked, int64_t deadline, size_t written
         ea_wait_expire(written);
 }
 
+void ea_wait_for(VALUE io, unsigned events, int64_t deadline, size_t written) {
+    if (!ea_wait(io, events, deadline_or_own(io, deadline)))
+        ea_wait_expire(written);
+}
+
 /* --- For blocking.rb, hidden. */
 
 /* timeout in seconds -> its deadline, for await. */

@@ -151,6 +151,11 @@ module Support
     skip "Ruby #{RUBY_VERSION}: #{why} (since #{version})" if Gem::Version.new(RUBY_VERSION) < Gem::Version.new(version)
   end
 
+  def compacts?
+    GC.respond_to?(:compact) && (!GC.respond_to?(:compaction_supported?) || GC.compaction_supported?) &&
+      RUBY_PLATFORM.include?("linux")
+  end
+
   # Raises the soft limit of descriptors to at least n, or skips.
   def raise_nofile(count)
     soft, hard = Process.getrlimit(:NOFILE)

@@ -90,6 +90,8 @@ class DocsTest < EagainTest
                                   %i[start group group= cancel! failure result deliver] +
                                   %i[.current .report_on_exception=],
                 "Eagain::TimeoutError" => %i[written], "Eagain::Cancelled" => %i[task],
+                "Eagain::Stream" => Eagain::Stream.public_instance_methods(false) + %i[.new .open],
+                "Eagain::LimitError" => %i[limit],
                 "Eagain::Scheduler" => %i[.new run close closed? push yield raise backend stats],
                 "Eagain::Nonblock" => %i[.backtraces .backtraces=] }
       puts JSON.generate(calls.merge(after))

@@ -92,6 +92,22 @@ class TestExamples < Minitest::Test
     sockets&.each(&:close)
   end
 
+  def test_hello_server_answers_requests_that_come_together_and_refuses_politely
+    url = URI(start("hello_server.rb").gets.chomp)
+    { "GET /a HTTP/1.1\r\nHost: x\r\n\r\nGET /b HTTP/1.1\r\nContent-Length: 3\r\n\r\nabcPOST / HTTP/1.1\r\n\r\n" =>
+        ["200", "hello a", "200", "hello b", "405", "GET, please"],
+      "GET /#{"x" * 9000}" => ["431", "too long"], "nonsense\r\n: \r\nContent-Length: x\r\n\r\n" => ["400", "what?"],
+      "GET /half HTTP/1.1\r\n" => [] }.each do |request, expected|
+      TCPSocket.open(url.host, url.port) do |socket|
+        socket.write(request)
+        socket.close_write
+        answers = Timeout.timeout(10) { read_all(socket) }
+
+        assert_equal expected, answers.scan(%r{^HTTP/1\.1 (\d+)|^(\w+[ ,?].*)$}).flatten.compact, request
+      end
+    end
+  end
+
   def test_parallel_commands_run_together_and_tell_their_status
     Dir.mktmpdir do |folder|
       fifo = File.join(folder, "fifo")

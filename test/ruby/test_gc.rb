@@ -157,11 +157,4 @@ class GCTest < EagainTest
     RUBY
     assert_equal "alive\n", out
   end
-
-  private
-
-  def compacts?
-    GC.respond_to?(:compact) && (!GC.respond_to?(:compaction_supported?) || GC.compaction_supported?) &&
-      RUBY_PLATFORM.include?("linux")
-  end
 end

@@ -128,6 +128,47 @@ class LeaksTest < EagainTest
     RUBY
   end
 
+  def test_buffered_streams
+    assert_leaks_nothing(<<~'RUBY')
+      a, b = UNIXSocket.pair
+      s = Eagain::Stream.new(a, buffer_size: 64, limit: 200)
+      broken = Eagain::Stream.new(IO.pipe.tap { |other, _| other.close }.last)
+      stuck = Eagain::Stream.new(full(UNIXSocket.pair.tap { |reader, _| $other = reader }.last), sync: true, buffer_size: 10)
+      ended = Eagain::Stream.new(IO.pipe.tap { |_, other| other.close }.first)
+      plain = Eagain::Stream.new(Class.new { def readpartial(_) = "data"; def write(_) = nil }.new)
+      buffer, other = +"", +""
+
+      good("new", 16_384) { Eagain::Stream.new(a, timeout: 1).buffer_size }
+      bad("new, of no IO", TypeError) { Eagain::Stream.new(OBJECT) }
+      bad("new, an option", ArgumentError) { Eagain::Stream.new(a, option: 1) }
+      good("gets", "data\n") { b.syswrite("data\n"); s.gets }
+      good("gets, in pieces", "da;ta;") { b.syswrite("da;ta;"); s.gets(";") + s.gets(";") }
+      good("gets, long ones", 150) { b.syswrite("x" * 149 + "\n"); s.gets(chomp: false).size }
+      bad("gets, too long", Eagain::LimitError) { b.syswrite("xx"); begin s.gets(limit: 1) ensure s.readpartial(2) end }
+      good("read", "data") { b.syswrite("data"); s.read(4, buffer) }
+      good("read, past the buffer", 300) { b.syswrite("x" * 300); s.read(300).size }
+      good("read, in parts", 300) { b.syswrite("x" * 100); s.peek(90); b.syswrite("y" * 200); s.read(300, other).size }
+      bad("read, no time", Eagain::TimeoutError) { s.read(100, timeout: 0) }
+      bad("read, a long one, no time", Eagain::TimeoutError) { s.read(100_000, timeout: 0) }
+      bad("read, a length", ArgumentError) { s.read(-1) }
+      bad("read, a frozen buffer", FrozenError) { s.read(1, "frozen".freeze) }
+      bad("read_exact, the end", EOFError) { ended.read_exact(10) }
+      bad("readline, the end", EOFError) { ended.readline }
+      good("write", "data") { s.write("da", :ta); s.flush; b.recv(100) }
+      good("write, past the buffer", 300) { s.write("x" * 300); b.recv(400).size }
+      bad("write, no time", Eagain::TimeoutError) { stuck.unwritten.zero? ? stuck.write("data", timeout: 0) : stuck.flush(timeout: 0) }
+      bad("write, broken", Errno::EPIPE) { broken.write("x" * 20_000) }
+      bad("write, an option", ArgumentError) { s.write("", option: 1) }
+      good("by methods", "data") { plain.write("x").then { plain.flush }; plain.readpartial(4) }
+      good("closed") do
+        r, w = IO.pipe
+        w.syswrite("data")
+        Eagain::Stream.open(r) { |stream| stream.peek }
+        Eagain::Stream.open(w) { |stream| stream.write("data") } rescue Errno::EPIPE
+      end
+    RUBY
+  end
+
   def test_messages
     assert_leaks_nothing(<<~'RUBY')
       a, b = UNIXSocket.pair(:SEQPACKET)

@@ -23,15 +23,18 @@ class TinyScheduler
     @sleepers[fiber] = now + timeout if timeout
     Fiber.yield
   ensure
-    @readable.delete(io)
-    @writable.delete(io)
+    @readable.delete(io) if @readable[io] == fiber
+    @writable.delete(io) if @writable[io] == fiber
     @sleepers.delete(fiber)
   end
 
   def kernel_sleep(duration = nil)
-    @sleepers[Fiber.current] = now + duration if duration
+    fiber = Fiber.current
+    @sleepers[fiber] = now + duration if duration
     Fiber.yield
     true
+  ensure
+    @sleepers.delete(fiber)
   end
 
   def block(_blocker, timeout = nil)
