@@ -8,6 +8,7 @@
 #include <eagain/event.h>
 #include <eagain/fd.h>
 #include <eagain/offload.h>
+#include <eagain/op.h>
 #include <eagain/poll.h>
 #include <eagain/process.h>
 #include <eagain/result.h>

@@ -166,8 +166,8 @@ static VALUE pidfd_close(VALUE arg) {
 
 /* call-seq: process_wait(pid, flags) -> Process::Status
  *
- * Process.wait and its kin. One child is waited for through a pidfd; any child, or one of a group,
- * or for other ends than exit (WUNTRACED), by a thread. */
+ * Process.wait and its kin, where the kernel does not wait for them (operation.c): one child is waited for
+ * through a pidfd; any child, or one of a group, or for other ends than exit (WUNTRACED), by a thread. */
 static VALUE hook_process_wait(VALUE self, VALUE rb_pid, VALUE rb_flags) {
     struct ea_scheduler *scheduler = ea_scheduler_get(self);
     pid_t pid = NUM2PIDT(rb_pid);
@@ -176,6 +176,8 @@ static VALUE hook_process_wait(VALUE self, VALUE rb_pid, VALUE rb_flags) {
         VALUE status = reap(pid, flags | WNOHANG);
         if (!NIL_P(status) || flags & WNOHANG)
             return status;
+        if (ea_operation_child(scheduler, pid, flags))
+            continue;
         /* Stopped and continued children do not make a pidfd readable. */
         ea_result opened = flags == 0 ? ea_process_open(pid) : -ENOSYS;
         if (opened < 0)

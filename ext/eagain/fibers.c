@@ -36,6 +36,8 @@ static void detach_record(struct ea_fiber *record) {
         record->state = EA_FIBER_RUNNING;
     }
     ea_waiter_wake(&record->waiter, EA_WAKE_CANCEL, 0);
+    if (record->op)
+        ea_operation_abandon(record);
     if (record->select)
         ea_select_abandon(record->select);
     record->select = NULL;
@@ -311,6 +313,7 @@ void ea_fibers_abandon(struct ea_scheduler *scheduler) {
     }
     for (int i = 0; i < EA_CHECK_STAGES; i++)
         ea_link_init(&poll->parked[i]);
+    ea_op_abandon_all(poll);
     poll->waiting = 0;
     ea_timers_init(&poll->timers, poll->now);
     st_foreach(scheduler->fibers, abandon_record, 0);

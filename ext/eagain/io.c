@@ -88,8 +88,8 @@ unsigned ea_io_adopt(struct ea_scheduler *scheduler, VALUE io, int number) {
 
 /* --- Waiting. */
 
-NORETURN(static void raise_closed(void));
-static void raise_closed(void) {
+void ea_io_raise_closed(struct ea_fiber *self) {
+    ea_fiber_release_buffer(self);
     rb_raise(rb_eIOError, "stream closed in another thread");
 }
 
@@ -106,8 +106,7 @@ unsigned ea_io_park(struct ea_fiber *self, VALUE io, int number, unsigned events
         return self->waiter.revents;
     if (reason == EA_WAKE_TIMEOUT)
         return 0;
-    ea_fiber_release_buffer(self);
-    raise_closed();
+    ea_io_raise_closed(self);
 }
 
 /* puts from several fibers on one IO: Ruby writes the line, waits for IO::WRITABLE, writes the newline.

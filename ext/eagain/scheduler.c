@@ -133,6 +133,7 @@ static void after_fork(struct ea_scheduler *scheduler) {
     scheduler->jobs = 0;
     while (scheduler->bound > 0)
         ea_bound_end(scheduler);
+    ea_op_abandon_all(&scheduler->poll);
     int rc = ea_poll_after_fork(&scheduler->poll);
     if (rc < 0)
         rb_syserr_fail(-rc, "Eagain::Scheduler, after fork"); /* the next hook tries again */

@@ -64,6 +64,7 @@ struct ea_fiber {
                               * scheduler->switches: nobody has run since */
     uint64_t wrote_switches;
     struct ea_job *job;       /* the one that it waits for and may leave behind; NULL: none */
+    struct ea_op *op;         /* the one that it is parked on and may give up; NULL: none */
     struct ea_select *select; /* the IO.select that it is in, with waiters of its own; NULL: none */
     struct ea_fiber *resumer; /* whose Fiber#resume it runs in, as far as we know; NULL: nobody's */
     struct ea_fiber *inner; /* the one that it resumed and in which, or further in, one is parked */
@@ -76,6 +77,7 @@ struct ea_fiber {
     bool started;     /* false: pushed, and has never run */
     bool token;       /* #unblock came while it ran: its next #block returns at once */
     bool unblocked;   /* READY because of #unblock: it was handed something, do not raise now */
+    bool received;    /* its last operation brought bytes: do not raise now */
     bool doubtful;    /* READY because it seems to have given control away; see ea_switch_settle */
     bool pushed;      /* not started yet, and made by who knows whom: perhaps another thread */
     bool slept;       /* since its last #block: that may be the lock that Mutex#sleep takes again */
@@ -328,6 +330,23 @@ void ea_jobs_orphan(struct ea_scheduler *scheduler);
 void ea_jobs_bury_orphans(void);
 void ea_init_jobs(void);
 
+/* --- operation.c: what the kernel does meanwhile. */
+
+/* Parks on an EA_OP_RECEIVE. Returns as ea_try_read(); -ETIMEDOUT when the deadline has passed. Bytes: the
+ * caller takes them. IOError when io was closed, and what was raised for self. */
+ea_result ea_operation_receive(struct ea_fiber *self, VALUE io, struct ea_op *op, int64_t deadline);
+/* self has control again: ends its operation. unwinds: it is raised in, and does not go on where it was. */
+void ea_operation_settle(struct ea_fiber *self, VALUE io, bool unwinds);
+/* Its frames will not run on. */
+void ea_operation_abandon(struct ea_fiber *self);
+/* Puts bytes into io's own buffer. */
+void ea_operation_unget(VALUE io, const void *bytes, size_t length);
+/* Waits until one such child (as waitpid(2)) has something to tell. False: it cannot be waited for so. */
+bool ea_operation_child(struct ea_scheduler *scheduler, pid_t pid, int flags);
+/* Reads a file (from -1: where it stands), as ea_try_read(). False: it cannot be read so. */
+bool ea_operation_read_file(struct ea_scheduler *scheduler, int number, void *at, size_t length,
+                            off_t from, ea_result *result);
+
 /* The fiber that is in select never comes back to it, or never as one of ours: its waiters, in memory
  * that goes with the fiber, are unlinked; select.c. */
 void ea_select_abandon(struct ea_select *select);
@@ -371,6 +390,8 @@ int ea_io_number(VALUE io);
 /* Parks on an IO. Returns revents, 0 when the deadline passed. IOError when it was closed. */
 unsigned ea_io_park(struct ea_fiber *self, VALUE io, int number, unsigned events, int64_t deadline,
                     unsigned flags);
+/* The IO that self waited on was closed. */
+NORETURN(void ea_io_raise_closed(struct ea_fiber *self));
 /* What is known of the IO's number; forgets what was known of another IO with that number. */
 unsigned ea_io_adopt(struct ea_scheduler *scheduler, VALUE io, int number);
 /* A waiter's valid(): does the IO still have the number? */

@@ -287,6 +287,7 @@ static VALUE away_settle(VALUE arg) {
     struct ea_fiber *self = away->self;
     if (RB_UNLIKELY(self->handler != NULL))
         ea_fiber_handled(self);
+    VALUE io = self->io;
     self->io = Qfalse; /* also when it is not woken but raised in */
     self->relocking = false;
     /* What is raised in it leaves the hook, and nobody marks the buffer then. */
@@ -302,6 +303,9 @@ static VALUE away_settle(VALUE arg) {
         away->scheduler->parked--;
         ea_waiter_wake(&self->waiter, EA_WAKE_CANCEL, 0);
     }
+    if (self->op)
+        ea_operation_settle(self, io, !away->picked);
+    RB_GC_GUARD(io);
     /* It may close what it waited for, without a word to us. */
     if (RB_UNLIKELY(self->waiter.reason != EA_WAKE_READY) && away->scheduler->polling)
         ea_poll_release(&away->scheduler->poll);
@@ -323,8 +327,9 @@ void ea_switch_away(struct ea_fiber *self) {
     go_away(self, NULL);
     /* Whoever was handed something (a mutex, an item) by #unblock goes on to take it, and is told
      * when it parks next: nobody else would be woken for it. */
-    if (!self->unblocked)
+    if (!self->unblocked && RB_LIKELY(!self->received))
         ea_fiber_check(self);
+    self->received = false;
 }
 
 void ea_switch_to(struct ea_fiber *self, struct ea_fiber *next) {

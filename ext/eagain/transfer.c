@@ -7,6 +7,7 @@
 #include "socket_lib.h"
 
 #include <errno.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #ifdef __linux__
@@ -136,6 +137,10 @@ static void blocking_work(struct ea_job *job) {
 }
 
 static ea_result transfer_blocking(const struct transfer *t, char *at, size_t len) {
+    off_t from = t->positional ? t->from + (off_t)t->done : -1;
+    ea_result result;
+    if (!t->write && ea_operation_read_file(t->scheduler, t->fd->fd, at, len, from, &result))
+        return result;
     struct blocking_transfer b = {
         .job.work = blocking_work, .transfer = t, .number = t->fd->fd, .at = at, .len = len};
     ea_job_run_bound(t->scheduler, &b.job);
@@ -257,15 +262,77 @@ static void gate_release(struct ea_scheduler *scheduler, struct ea_fd *fd) {
     gate_pass(scheduler, fd);
 }
 
+/* Is this read to be handed to the kernel without a try? Only if it found nothing the last times, and its
+ * caller would wait. */
+static bool transfer_expects_dry(struct transfer *t) {
+    struct ea_fd *fd = t->fd;
+    if (RB_LIKELY(fd->dry < EA_DRY_ENOUGH))
+        return false;
+    if (t->may_refuse && ea_caller(t->scheduler) == EA_CALLER_OTHER)
+        return false;
+    return ea_op_offered(&t->scheduler->poll, EA_OP_RECEIVE) &&
+           ea_io_adopt(t->scheduler, t->io, fd->fd) == 0 && ea_fd_expects_dry(fd) &&
+           ea_op_receives(fd);
+}
+
+/* Hands the read to the kernel. EA_WAIT_READABLE: it is to be tried. */
+static ea_result transfer_receive(struct transfer *t, size_t len, int64_t *deadline) {
+    struct ea_fiber *self = ea_fiber_current(t->scheduler);
+    struct ea_op op;
+    if (*deadline == 0)
+        *deadline = io_deadline(t->io);
+    ea_op_init(&op, EA_OP_RECEIVE, t->fd->fd);
+    op.len = len;
+    self->buffer = t->buffer;
+    ea_result r = ea_operation_receive(self, t->io, &op, *deadline);
+    if (RB_UNLIKELY(r == -ETIMEDOUT)) {
+        ea_fiber_release_buffer(self);
+        raise_io_timeout();
+    }
+    self->buffer = Qfalse;
+    const char *bytes = ea_op_take(&t->scheduler->poll, &op);
+    transfer_look(t);
+    if (r <= 0)
+        return r;
+    size_t room = t->size > t->offset ? t->size - t->offset : 0;
+    size_t fits = (size_t)r < room ? (size_t)r : room;
+    memcpy(t->base + t->offset, bytes, fits);
+    if (RB_UNLIKELY(fits < (size_t)r))
+        ea_operation_unget(t->io, bytes + fits, (size_t)r - fits);
+    if (r == EA_OP_RECEIVE_MAX && len > EA_OP_RECEIVE_MAX)
+        t->fd->dry = EA_DRY_OTHERWISE;
+    return (ea_result)fits;
+}
+
+/* The first attempt of a read. */
+static ea_result transfer_first(struct transfer *t, int64_t *deadline) {
+    size_t len = t->size - t->offset;
+    if (transfer_expects_dry(t)) {
+        ea_result r = transfer_receive(t, len, deadline);
+        if (r != EA_WAIT_READABLE)
+            return r;
+        return transfer_try(t, t->base + t->offset, t->size - t->offset);
+    }
+    ea_result r = transfer_try(t, t->base + t->offset, len);
+    if (t->scheduler->poll.backend->operations)
+        ea_fd_tried(t->fd, r == EA_WAIT_READABLE);
+    return r;
+}
+
 /* Until at least t->length bytes went over, or an error. blocked: what an attempt said just now, that is
  * not made again; 0: there was none. */
 static ea_result transfer_loop(struct transfer *t, ea_result blocked, int64_t *deadline) {
     ea_result r = 0;
+    bool first = !t->write && !t->positional && t->done == 0;
     while (t->offset + t->done < t->size) {
         char *at = t->base + t->offset + t->done;
         size_t len = t->size - t->offset - t->done;
-        r = RB_LIKELY(blocked == 0) ? transfer_try(t, at, len) : blocked;
+        if (RB_LIKELY(blocked == 0))
+            r = first ? transfer_first(t, deadline) : transfer_try(t, at, len);
+        else
+            r = blocked;
         blocked = 0;
+        first = false;
         if (ea_is_wait(r) || (t->positional && r == -EOPNOTSUPP)) {
             if (t->may_refuse && !(t->positional || t->fd->known & EA_FD_ALWAYS_READY) &&
                 ea_caller(t->scheduler) == EA_CALLER_OTHER) {

@@ -26,6 +26,7 @@ enum ea_fd_fact {
     EA_FD_ALWAYS_READY = 1 << 5,    /* a regular file or the like: polling is pointless (EPERM) */
     EA_FD_SOCKET_FACTS = 1 << 6,    /* family, type and protocol below are valid */
     EA_FD_NO_NOWAIT_WRITE = 1 << 7, /* pwritev2 does not; preadv2 may, as on regular files */
+    EA_FD_STREAM = 1 << 10,         /* a stream socket or a pipe */
     EA_FD_REGULAR =
         1 << 8, /* a regular file, on the word of the user of the table, who forgets when
                              * the number changes hands: plain write(2), no question asked */
@@ -58,6 +59,7 @@ struct ea_fd {
     uint32_t epoch;         /* ea_poll.epoch when registered was set; another one voids it */
     uint8_t level;          /* the registration is level-triggered */
     uint8_t armed;          /* events for which a request is in flight that ends with its answer */
+    int8_t dry;             /* how many reads in a row found nothing at first; see op.h */
 };
 
 static inline uint32_t ea_generation_after(uint32_t generation) {

@@ -32,13 +32,16 @@ enum ea_wake_reason {
 };
 
 struct ea_poll;
+struct ea_op;
 
 struct ea_waiter {
     struct ea_link link; /* in ea_fd.waiters while parked on a descriptor */
     struct ea_link
         parked; /* in ea_poll.parked[stage], oldest first, while parked on a descriptor */
     struct ea_poll *poll;
-    struct ea_fd *fd;      /* NULL when it waits for a deadline only */
+    struct ea_fd *fd; /* NULL when it waits for a deadline only */
+    struct ea_op *op; /* what it is parked on besides (op.h), which does without a wait for events;
+                            * NULL: nothing */
     struct ea_timer timer; /* armed while it has a deadline */
     int64_t since;         /* when it entered its stage, by the poller's clock */
     uint16_t events;       /* what it waits for */
@@ -70,6 +73,8 @@ struct ea_poll_event {
     int fd;
     uint32_t generation;
     uint32_t events;
+    int32_t result; /* of an operation, as the backend has it; and */
+    uint32_t flags;
 };
 
 struct ea_poll_backend {
@@ -96,6 +101,8 @@ struct ea_poll_backend {
     /* Ask the kernel; sleep at most timeout ns (0: do not, negative: for ever). Fills poll->events.
      * Touches nothing else of the poller: the owner's lock is not held. Count or -errno. */
     int (*enter)(struct ea_poll *poll, int64_t timeout);
+    /* NULL: no operations. */
+    const struct ea_op_backend *operations;
 };
 
 struct ea_poll {
@@ -112,6 +119,7 @@ struct ea_poll {
     uint32_t stale;         /* events of forgotten registrations since the set was last rebuilt */
     bool woken;             /* enter saw the wake descriptor */
     bool holding;           /* files may be held for waits that ended otherwise than by an event */
+    bool no_operations;     /* set by whose turns are taken by changing threads; see op.h */
     /* Counters for tests and for doctor/--stats. */
     uint64_t turns;                              /* calls of enter */
     uint64_t wakeups;                            /* waiters woken */

@@ -103,6 +103,7 @@ void ea_fd_forget(struct ea_fd *fd) {
     fd->maybe_ready = 0;
     fd->level = 0;
     fd->armed = 0;
+    fd->dry = 0;
 }
 
 static ea_result ask(const struct ea_fd *fd, int option, int *value) {

@@ -172,6 +172,7 @@ void ea_waiter_init(struct ea_waiter *waiter, struct ea_poll *poll,
     ea_timer_init(&waiter->timer, waiter_timeout);
     waiter->poll = poll;
     waiter->fd = NULL;
+    waiter->op = NULL;
     waiter->since = 0;
     waiter->events = waiter->revents = 0;
     waiter->stage = 0;
@@ -180,9 +181,26 @@ void ea_waiter_init(struct ea_waiter *waiter, struct ea_poll *poll,
     waiter->wake = wake;
 }
 
+void ea_waiter_link(struct ea_poll *poll, struct ea_waiter *waiter, struct ea_fd *fd,
+                    unsigned events, int64_t deadline) {
+    waiter->revents = 0;
+    waiter->fd = fd;
+    if (fd) {
+        waiter->events = (uint16_t)events;
+        waiter->since = poll->now;
+        waiter->stage = 0;
+        ea_link_insert_before(&fd->waiters, &waiter->link);
+        ea_link_insert_before(&poll->parked[0], &waiter->parked);
+        poll->waiting++;
+    }
+    waiter->reason = EA_WAKE_NONE;
+    if (deadline != EA_TIME_NEVER)
+        ea_timer_arm(&poll->timers, &waiter->timer, deadline);
+}
+
 int ea_poll_park(struct ea_poll *poll, struct ea_waiter *waiter, int fd, unsigned events,
                  int64_t deadline, unsigned flags) {
-    waiter->revents = 0;
+    waiter->op = NULL;
     if (fd >= 0) {
         struct ea_fd *entry = ea_fd_get(&poll->fds, fd);
         if (EA_UNLIKELY(!entry))
@@ -191,21 +209,12 @@ int ea_poll_park(struct ea_poll *poll, struct ea_waiter *waiter, int fd, unsigne
         int rc = poll->backend->watch(poll, entry, events, flags);
         if (EA_UNLIKELY(rc != 0))
             return rc;
-        waiter->fd = entry;
-        waiter->events = (uint16_t)events;
-        waiter->since = poll->now;
-        waiter->stage = 0;
-        ea_link_insert_before(&entry->waiters, &waiter->link);
-        ea_link_insert_before(&poll->parked[0], &waiter->parked);
-        poll->waiting++;
+        ea_waiter_link(poll, waiter, entry, events, deadline);
     } else {
         if (fd != -1)
             return -EBADF;
-        waiter->fd = NULL;
+        ea_waiter_link(poll, waiter, NULL, 0, deadline);
     }
-    waiter->reason = EA_WAKE_NONE;
-    if (deadline != EA_TIME_NEVER)
-        ea_timer_arm(&poll->timers, &waiter->timer, deadline);
     return 0;
 }
 
@@ -256,6 +265,7 @@ void ea_poll_forget(struct ea_poll *poll, int number) {
         return;
     if (fd->registered)
         poll->backend->forget(poll, fd);
+    ea_op_forget(poll, fd);
     fd->registered = 0;
     ea_link_remove(&fd->pending);
     ea_fd_forget(fd);
@@ -325,6 +335,18 @@ static void watch_again(struct ea_poll *poll, struct ea_fd *fd) {
         report(poll, fd, wanted | EA_ERROR);
 }
 
+static void wake_operating(struct ea_fd *fd) {
+    struct ea_link batch;
+    ea_link_splice(&batch, &fd->waiters);
+    while (!ea_link_alone(&batch)) {
+        struct ea_waiter *waiter = EA_CONTAINER(batch.next, struct ea_waiter, link);
+        if (waiter->op)
+            ea_waiter_wake(waiter, EA_WAKE_READY, waiter->events);
+        else
+            ea_link_move(&fd->waiters, &waiter->link);
+    }
+}
+
 /* What poll(2) says of a sleeper's descriptor that the backend did not: the event may be on its
  * way, or the registration is of something that is gone. */
 static void recheck(struct ea_poll *poll, struct ea_fd *fd, short revents) {
@@ -332,6 +354,8 @@ static void recheck(struct ea_poll *poll, struct ea_fd *fd, short revents) {
         ea_poll_forget(poll, fd->fd);
         return;
     }
+    /* An operation may be about what had the number before: it is worth another try. */
+    wake_operating(fd);
     /* Register anew; the new registration reports what is ready. */
     if (poll->backend->withdraw)
         poll->backend->withdraw(poll, fd);
@@ -441,6 +465,10 @@ size_t ea_poll_dispatch(struct ea_poll *poll, int entered) {
     poll->woken = false;
     for (int i = 0; i < entered; i++) {
         const struct ea_poll_event *event = &poll->events[i];
+        if (event->events == EA_EVENT_OPERATION) {
+            ea_op_completed(poll, event);
+            continue;
+        }
         struct ea_fd *fd = ea_fd_find(&poll->fds, event->fd);
         if (EA_UNLIKELY(!fd || fd->generation != event->generation)) {
             poll->stale++;

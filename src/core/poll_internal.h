@@ -2,6 +2,7 @@
 #ifndef EA_POLL_INTERNAL_H
 #define EA_POLL_INTERNAL_H
 
+#include <eagain/op.h>
 #include <eagain/poll.h>
 #include <poll.h>
 
@@ -11,8 +12,10 @@
 /* The events that somebody waits for on fd now. */
 static inline uint32_t ea_fd_wanted(const struct ea_fd *fd) {
     uint32_t wanted = 0;
-    for (const struct ea_link *l = fd->waiters.next; l != &fd->waiters; l = l->next)
-        wanted |= EA_CONTAINER(l, struct ea_waiter, link)->events;
+    for (const struct ea_link *l = fd->waiters.next; l != &fd->waiters; l = l->next) {
+        const struct ea_waiter *waiter = EA_CONTAINER(l, struct ea_waiter, link);
+        wanted |= waiter->op ? 0 : waiter->events;
+    }
     return wanted;
 }
 
@@ -20,6 +23,34 @@ static inline uint32_t ea_fd_wanted(const struct ea_fd *fd) {
 #define EA_EVENT_INVALID UINT32_MAX
 /* The bit that says: what was asked for ended without an answer, ask again. */
 #define EA_EVENT_AGAIN (UINT32_C(1) << 31)
+/* An operation is over: the rest is for the backend's `completed`. */
+#define EA_EVENT_OPERATION (UINT32_MAX - 1)
+
+/* The operations of a backend; op.c sees to the rest. */
+struct ea_op_backend {
+    bool (*offers)(struct ea_poll *poll, enum ea_op_kind kind);
+    /* Queues an idle operation of a kind that is offered. 0 or -ENOMEM. */
+    int (*start)(struct ea_poll *poll, struct ea_op *op);
+    /* Ends one that is in flight. When it returns, it is over. */
+    void (*end)(struct ea_poll *poll, struct ea_op *op);
+    /* The operation of an event that enter stored, which is over now; NULL: nobody's. */
+    struct ea_op *(*completed)(struct ea_poll *poll, const struct ea_poll_event *event);
+    /* The memory of op->buffer, which the backend may use again from the next turn on. */
+    const void *(*take)(struct ea_poll *poll, struct ea_op *op);
+    /* Ends all that are in flight, whose owners are gone. */
+    void (*abandon)(struct ea_poll *poll);
+};
+
+/* Links waiter to its descriptor (NULL: none) and arms its deadline: it is parked. */
+void ea_waiter_link(struct ea_poll *poll, struct ea_waiter *waiter, struct ea_fd *fd,
+                    unsigned events, int64_t deadline);
+
+/* Ends the operations that are parked on fd. */
+void ea_op_forget(struct ea_poll *poll, const struct ea_fd *fd);
+/* It is over: its `done` is called, or who is parked on it is woken. op->result is what the kernel said. */
+void ea_op_over(struct ea_poll *poll, struct ea_op *op);
+/* An event of an operation. */
+void ea_op_completed(struct ea_poll *poll, const struct ea_poll_event *event);
 
 /* poll(2) that does not wait, for any count (poll(2) itself takes at most RLIMIT_NOFILE). As many as
  * are ready, or -1. */

@@ -26,50 +26,11 @@
 
 #ifdef EA_HAVE_LIBURING
 
+#include "uring.h"
+
 #include <errno.h>
-#include <liburing.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/stat.h>
-#include <unistd.h>
-
-/* How many requests one io_uring_enter(2) can take; more take more. */
-#define ENTRIES 1024
-#define ENTRIES_MIN 32
-
-struct ea_uring_limits ea_uring_limits = {.entries = ENTRIES};
-
-struct uring {
-    struct io_uring ring;
-    unsigned
-        forks;    /* when the ring was made: a child's copy of it shares memory with the parent's */
-    bool enabled; /* false: made disabled, so that it will be the thread's that enters first */
-    bool foreign; /* another thread has entered since: see renew() */
-    bool renew;   /* the ring must be replaced: foreign, or it would not take a cancellation */
-    bool hurry;   /* there is work left: do not sleep in this turn */
-    bool wake_armed; /* the poll of the wake descriptor is in flight */
-    uint64_t enters; /* calls of io_uring_enter(2) */
-};
-
-/* What the kernel must be able to do: wait with a timeout (5.11), lose no completion (5.5), multishot
- * polls (5.13, which has no flag of its own). */
-#define FEATURES (IORING_FEAT_EXT_ARG | IORING_FEAT_NODROP | IORING_FEAT_RSRC_TAGS)
-
-/* From best to plainest. A ring that is made disabled belongs to whom enables it. */
-static const unsigned setups[] = {
-    IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_TASKRUN_FLAG |
-        IORING_SETUP_SUBMIT_ALL | IORING_SETUP_R_DISABLED,                           /* 6.1 */
-    IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG | IORING_SETUP_SUBMIT_ALL, /* 5.19 */
-    0,
-};
-#define SETUPS ((int)(sizeof setups / sizeof *setups))
-
-/* User data. No generation is 0, and no direction is 3, which leaves liburing's own value alone. */
-#define IGNORE_DATA UINT64_C(0)
-#define WAKE_DATA UINT64_C(1)
-#define NUMBER_BITS 30
-#define NUMBER_MAX ((1 << NUMBER_BITS) - 1)
 
 static const unsigned directions[] = {EA_READABLE, EA_PRIORITY, EA_WRITABLE};
 #define DIRECTIONS ((int)(sizeof directions / sizeof *directions))
@@ -81,131 +42,21 @@ _Static_assert(POLLIN == EA_READABLE && POLLPRI == EA_PRIORITY && POLLOUT == EA_
                "events are passed to the kernel as they are");
 
 static uint64_t request_data(const struct ea_fd *fd, int direction) {
-    return (uint64_t)fd->generation << 32 | (uint64_t)direction << NUMBER_BITS | (uint32_t)fd->fd;
-}
-
-/* --- The ring. */
-
-/* How often this process is a forked child. relaxed: fork(2) orders it, and nobody else writes. */
-static _Atomic unsigned forks;
-
-static void count_fork(void) {
-    atomic_fetch_add_explicit(&forks, 1, memory_order_relaxed);
-}
-
-static void watch_forks(void) {
-    pthread_atfork(NULL, NULL, count_fork); /* without memory for it: as if nobody forked */
-}
-
-/* False in a child: even to queue something would be to write into the parent's ring. */
-static bool ours(const struct uring *u) {
-    return u->forks == atomic_load_explicit(&forks, memory_order_relaxed);
-}
-
-/* 0 or -errno. first: where in setups to begin. */
-static int open_ring(struct io_uring *ring, int first) {
-    unsigned entries = ea_uring_limits.entries;
-    for (int i = first; i < SETUPS;) {
-        struct io_uring_params params = {.flags = setups[i]};
-        int rc = setups[i] & ea_uring_limits.refused
-                     ? -EINVAL
-                     : io_uring_queue_init_params(entries, ring, &params);
-        if (rc == 0) {
-            if ((params.features & FEATURES) == FEATURES)
-                return 0;
-            io_uring_queue_exit(ring);
-            return -ENOSYS;
-        }
-        if (rc == -EINVAL)
-            i++;
-        else if (rc == -ENOMEM && entries > ENTRIES_MIN) /* RLIMIT_MEMLOCK, before 5.12 */
-            entries /= 2;
-        else
-            return rc;
-    }
-    return -EINVAL;
-}
-
-static void opened(struct uring *u) {
-    u->forks = atomic_load_explicit(&forks, memory_order_relaxed);
-    u->enabled = !(u->ring.flags & IORING_SETUP_R_DISABLED);
-    u->wake_armed = u->renew = false;
+    return ea_uring_data(fd->generation, direction, (uint32_t)fd->fd);
 }
 
 static int uring_init(struct ea_poll *poll) {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, watch_forks);
     struct uring *u = calloc(1, sizeof *u);
     if (!u)
         return -ENOMEM;
-    int rc = open_ring(&u->ring, 0);
+    int rc = ea_uring_open(u);
     if (rc < 0) {
         free(u);
         return rc;
     }
-    opened(u);
+    ea_uring_ops_init(u);
     poll->backend_data = u;
     return 0;
-}
-
-/* The ring becomes this thread's. */
-static void enable(struct uring *u) {
-    u->enabled = io_uring_register(u->ring.ring_fd, IORING_REGISTER_ENABLE_RINGS, NULL, 0) == 0;
-}
-
-/* A new ring; what was in flight in the old one goes with it. One that several threads enter (Ruby's, when
- * they are not bound to native threads) is one of the plainest kind, whose completions need no particular
- * thread to ask for them. */
-static void renew(struct ea_poll *poll, struct uring *u) {
-    struct io_uring ring;
-    u->hurry = true;
-    if (open_ring(&ring, u->foreign ? SETUPS - 1 : 0) < 0)
-        return; /* try again in the next turn */
-    io_uring_queue_exit(&u->ring);
-    u->ring = ring;
-    opened(u);
-    ea_poll_rewatch(poll);
-}
-
-/* Sees to it that this thread may submit. */
-static void own(struct ea_poll *poll, struct uring *u) {
-    if (EA_UNLIKELY(u->renew || !ours(u)))
-        renew(poll, u);
-    if (EA_UNLIKELY(!u->enabled))
-        enable(u);
-}
-
-static unsigned ring_flags(const struct uring *u) {
-    return IO_URING_READ_ONCE(*u->ring.sq.kflags);
-}
-
-/* Is any request complete, and not yet collected? */
-static bool answers_pending(const struct uring *u) {
-    return io_uring_cq_ready(&u->ring) > 0 ||
-           ring_flags(u) & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW);
-}
-
-/* Takes note of a call of io_uring_enter(2), and passes its result on. */
-static int entered(struct uring *u, int rc) {
-    u->enters++;
-    if (EA_UNLIKELY(rc == -EEXIST)) /* SINGLE_ISSUER, and we are not the one */
-        u->foreign = u->renew = true;
-    return rc;
-}
-
-/* Gives the kernel what is queued, and has it post what is complete. Does not wait. */
-static int submit(struct uring *u) {
-    return entered(u, io_uring_submit_and_get_events(&u->ring));
-}
-
-/* NULL: the kernel takes no more for now. */
-static struct io_uring_sqe *next_sqe(struct uring *u) {
-    struct io_uring_sqe *sqe = io_uring_get_sqe(&u->ring);
-    if (EA_UNLIKELY(!sqe)) {
-        submit(u);
-        sqe = io_uring_get_sqe(&u->ring);
-    }
-    return sqe;
 }
 
 /* --- Requests. */
@@ -216,18 +67,13 @@ static void uring_withdraw(struct ea_poll *poll, struct ea_fd *fd) {
     ea_fd_sync(poll, fd);
     if (!fd->armed)
         return;
-    for (int i = 0; i < DIRECTIONS && EA_LIKELY(ours(u)); i++) {
+    for (int i = 0; i < DIRECTIONS && EA_LIKELY(ea_uring_ours(u)); i++) {
         if (!(fd->armed & directions[i]))
             continue;
-        struct io_uring_sqe *sqe = next_sqe(u);
-        if (EA_UNLIKELY(!sqe)) {
+        if (EA_UNLIKELY(!ea_uring_cancel(u, request_data(fd, i)))) {
             u->renew = true;
             break;
         }
-        io_uring_prep_cancel64(sqe, request_data(fd, i), 0);
-        if (u->ring.features & IORING_FEAT_CQE_SKIP)
-            sqe->flags |= IOSQE_CQE_SKIP_SUCCESS;
-        io_uring_sqe_set_data64(sqe, IGNORE_DATA);
     }
     fd->armed = 0;
     fd->generation = ea_generation_after(fd->generation);
@@ -242,7 +88,7 @@ static bool settle(struct ea_poll *poll, struct uring *u, struct ea_fd *fd) {
     for (int i = 0; i < DIRECTIONS; i++) {
         if (!(wanted & ~fd->armed & directions[i]))
             continue;
-        struct io_uring_sqe *sqe = next_sqe(u);
+        struct io_uring_sqe *sqe = ea_uring_sqe(u);
         if (EA_UNLIKELY(!sqe))
             return false;
         io_uring_prep_poll_add(sqe, fd->fd, directions[i]);
@@ -263,20 +109,23 @@ static void settle_all(struct ea_poll *poll, struct uring *u) {
     }
 }
 
+/* How many calls that takes at most: as many requests as a number of descriptors is likely. */
+#define FINISH_CALLS 1024
+
 /* Has what was withdrawn let go of its file, now. The kernel carries out a few cancellations in each
  * call. */
 static void finish(struct uring *u) {
     int calls = 0;
-    if (!u->enabled || !ours(u))
+    if (!u->enabled || !ea_uring_ours(u))
         return;
     do
-        if (submit(u) < 0)
+        if (ea_uring_submit(u) < 0)
             return;
-    while (ring_flags(u) & IORING_SQ_TASKRUN && ++calls < ENTRIES);
+    while (ea_uring_flags(u) & IORING_SQ_TASKRUN && ++calls < FINISH_CALLS);
 }
 
 static void uring_release(struct ea_poll *poll) {
-    if (!ours(poll->backend_data))
+    if (!ea_uring_ours(poll->backend_data))
         return;
     settle_all(poll, poll->backend_data);
     finish(poll->backend_data);
@@ -285,7 +134,7 @@ static void uring_release(struct ea_poll *poll) {
 /* Nobody is asked who waits: sleepers may be gone with the memory that they were in. Before 5.19 this does
  * nothing. */
 static void withdraw_all(struct uring *u) {
-    struct io_uring_sqe *sqe = next_sqe(u);
+    struct io_uring_sqe *sqe = ea_uring_sqe(u);
     if (!sqe)
         return;
     io_uring_prep_cancel64(sqe, 0, IORING_ASYNC_CANCEL_ANY | IORING_ASYNC_CANCEL_ALL);
@@ -297,8 +146,9 @@ static void uring_term(struct ea_poll *poll) {
     struct uring *u = poll->backend_data;
     if (!u)
         return;
+    ea_uring_ops_term(poll, u);
     /* To close the ring is not enough: the kernel lets go of the files some time after. */
-    if (u->enabled && ours(u))
+    if (u->enabled && ea_uring_ours(u))
         withdraw_all(u);
     io_uring_queue_exit(&u->ring);
     free(u);
@@ -335,7 +185,7 @@ static int uring_watch(struct ea_poll *poll, struct ea_fd *fd, unsigned events, 
     fd->registered |= events;
     /* A wait ended and another one begins: an answer that is on its way is to the earlier one, and what
      * it tells of may have been read since. */
-    if (fd->armed && !ea_link_alone(&fd->pending) && answers_pending(poll->backend_data))
+    if (fd->armed && !ea_link_alone(&fd->pending) && ea_uring_answers(poll->backend_data))
         fd->armed |= ARMED_DOUBTFUL;
     if ((fd->armed & (events | ARMED_DOUBTFUL)) != events)
         ea_poll_defer(poll, fd);
@@ -356,8 +206,9 @@ static void uring_prepare(struct ea_poll *poll, bool will_sleep) {
     (void)will_sleep;
     struct uring *u = poll->backend_data;
     u->hurry = false;
-    own(poll, u);
+    ea_uring_own(poll, u);
     settle_all(poll, u);
+    ea_uring_ops_settle(u);
     poll->holding = false;
 }
 
@@ -370,7 +221,7 @@ static int uring_rebuild(struct ea_poll *poll) {
 /* The wake descriptor has a multishot poll: it is ours, so that nothing is held too long. The kernel ends
  * that poll when the completion queue overflows. */
 static void arm_wake(const struct ea_poll *poll, struct uring *u) {
-    struct io_uring_sqe *sqe = next_sqe(u);
+    struct io_uring_sqe *sqe = ea_uring_sqe(u);
     if (EA_UNLIKELY(!sqe)) {
         u->hurry = true;
         return;
@@ -402,34 +253,49 @@ static uint32_t completed(int res, uint32_t direction) {
  * either of two directions hears of both. */
 static bool merge(struct ea_poll_event *last, const struct ea_poll_event *event) {
     if (last->fd != event->fd || last->generation != event->generation ||
-        (last->events | event->events) & EA_EVENT_AGAIN)
+        (last->events | event->events) & EA_EVENT_AGAIN) /* or an operation */
         return false;
     last->events |= event->events;
+    return true;
+}
+
+bool ea_uring_answer(struct ea_poll *poll, struct uring *u, const struct io_uring_cqe *cqe,
+                     struct ea_poll_event *event) {
+    uint64_t data = cqe->user_data;
+    if (data == WAKE_DATA) {
+        /* An eventfd gives an edge for each write; a pipe must be read. */
+        poll->woken = poll->wake.read_fd != poll->wake.write_fd;
+        u->wake_armed = cqe->flags & IORING_CQE_F_MORE;
+        return false;
+    }
+    if (data == IGNORE_DATA)
+        return false;
+    int direction = ea_uring_direction(data);
+    *event = (struct ea_poll_event){
+        .fd = (int)((uint32_t)data & NUMBER_MAX),
+        .generation = (uint32_t)(data >> 32),
+    };
+    if (direction == OPERATION_DIRECTION) {
+        event->events = EA_EVENT_OPERATION;
+        event->result = cqe->res;
+        event->flags = cqe->flags;
+    } else {
+        event->events = completed(cqe->res, directions[direction]);
+    }
     return true;
 }
 
 static int collect(struct ea_poll *poll, struct uring *u) {
     struct io_uring_cqe *cqe;
     unsigned head, seen = 0;
-    int stored = 0;
+    int stored = (int)ea_uring_ops_kept(u, poll->events, EA_POLL_EVENTS);
     io_uring_for_each_cqe(&u->ring, head, cqe) {
-        uint64_t data = cqe->user_data;
-        if (data == WAKE_DATA) {
-            /* An eventfd gives an edge for each write; a pipe must be read. */
-            poll->woken = poll->wake.read_fd != poll->wake.write_fd;
-            u->wake_armed = cqe->flags & IORING_CQE_F_MORE;
-        } else if (data != IGNORE_DATA) {
-            uint32_t low = (uint32_t)data;
-            struct ea_poll_event event = {
-                .fd = (int)(low & NUMBER_MAX),
-                .generation = (uint32_t)(data >> 32),
-                .events = completed(cqe->res, directions[low >> NUMBER_BITS]),
-            };
-            if (stored == 0 || !merge(&poll->events[stored - 1], &event)) {
-                if (stored == EA_POLL_EVENTS)
-                    break;
-                poll->events[stored++] = event;
-            }
+        struct ea_poll_event event;
+        if (ea_uring_answer(poll, u, cqe, &event) &&
+            (stored == 0 || !merge(&poll->events[stored - 1], &event))) {
+            if (stored == EA_POLL_EVENTS)
+                break;
+            poll->events[stored++] = event;
         }
         seen++;
     }
@@ -439,17 +305,17 @@ static int collect(struct ea_poll *poll, struct uring *u) {
 
 static int ask(struct uring *u, int64_t timeout) {
     struct io_uring *ring = &u->ring;
-    if (timeout == 0 || u->hurry || io_uring_cq_ready(ring) > 0) {
+    if (timeout == 0 || u->hurry || io_uring_cq_ready(ring) > 0 || u->ops.kept_count > 0) {
         /* Without a call when there is nothing to say and nothing to hear. */
-        bool hear = ring_flags(u) & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW);
-        return hear || io_uring_sq_ready(ring) > 0 ? submit(u) : 0;
+        bool hear = ea_uring_flags(u) & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW);
+        return hear || io_uring_sq_ready(ring) > 0 ? ea_uring_submit(u) : 0;
     }
     struct io_uring_cqe *cqe;
     struct __kernel_timespec span = {.tv_sec = timeout / 1000000000,
                                      .tv_nsec = timeout % 1000000000};
     if (timeout < 0) /* never; without a timeout liburing would go on waiting after a signal */
         span = (struct __kernel_timespec){.tv_sec = INT32_MAX};
-    return entered(u, io_uring_submit_and_wait_timeout(ring, &cqe, 1, &span, NULL));
+    return ea_uring_entered(u, io_uring_submit_and_wait_timeout(ring, &cqe, 1, &span, NULL));
 }
 
 /* The kernel is short of something: ask again, but do not spin. */
@@ -491,6 +357,7 @@ const struct ea_poll_backend ea_poll_uring = {
     .prepare = uring_prepare,
     .rebuild = uring_rebuild,
     .enter = uring_enter,
+    .operations = &ea_uring_operations,
 };
 
 #endif
