@@ -372,9 +372,9 @@ static void abandon(struct ea_poll *poll) {
     }
 }
 
-/* For whom neither the kernel nor a turn ends it any more. */
+/* Another poller may go on where this one ended: nothing was received, so it is worth a try. */
 static void over(struct ea_poll *poll, struct ea_op *op, int result) {
-    op->result = op->kind == EA_OP_RECEIVE ? -EAGAIN : result;
+    op->result = op->kind == EA_OP_RECEIVE && result == -ECANCELED ? -EAGAIN : result;
     ea_op_over(poll, op);
 }
 
@@ -401,7 +401,7 @@ void ea_uring_ops_term(struct ea_poll *poll, struct uring *u) {
         if (!op)
             continue;
         end(poll, op);
-        ea_op_over(poll, op);
+        over(poll, op, op->result);
     }
     while (!ea_link_alone(&ops->queue)) {
         struct ea_op *op = EA_CONTAINER(ops->queue.next, struct ea_op, queued);
