@@ -106,7 +106,7 @@ class SyscallsTest < EagainTest
       assert_equal "", t.registering
       assert_equal 50, t[*WRITING], t.to_s
       assert_operator t[*READING], :<=, 100, t.to_s
-      assert_operator t[*READING], :>=, 50, t.to_s
+      assert_operator t[*READING], :>=, (ENV["EAGAIN_BACKEND"] == "io_uring" ? 0 : 50), t.to_s
     end
   end
 
