@@ -97,6 +97,8 @@ module Bench
 
   # A peer of such rows. A subclass states the expression for each row that it has a call for.
   class CallPeer < Peer
+    kind :calls
+
     class << self
       # Hash of row name (Symbol) to Ruby code (String). Sets it when given.
       def calls(expressions = @calls || {})

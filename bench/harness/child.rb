@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# One measurement, in this process and nothing else of it: child.rb PEER ROW SCALE, or child.rb
+# One measurement, in this process and nothing else of it: child.rb PEER ROW SCALE [SIZE], or child.rb
 # PEER --probe, which only asks whether the peer can run. Prints one JSON object on the stdout it
 # was given; whatever else a peer or a row prints goes to stderr.
 
@@ -33,9 +33,10 @@ module Bench
     # Hash: +wall+, +user+ and +system+ in seconds, +rss+ in bytes at the peak (nil where the
     # system does not tell), +gc+ (collections), +operations+; +latency+ and +bytes_each+ of the rows that
     # have them, as Row says.
-    def measure(row_name, scale)
-      activate_gems
-      row, peer = prepare(row_name, scale)
+    # +size+:: of a GrowthRow
+    def measure(row_name, scale, size = nil)
+      activate_gems(Bench.row(row_name).gems)
+      row, peer = prepare(row_name, *[scale, size].compact)
       GC.start
       sample = timed { peer.call(row) }
       peer.teardown
@@ -48,14 +49,14 @@ module Bench
 
     private
 
-    def prepare(row_name, scale)
+    def prepare(row_name, *arguments)
       # What the peer requires counts as start-up, and is not measured.
       reason = @class.unavailable
       raise reason if reason
 
       peer = @class.new
       peer.setup
-      row = Bench.row(row_name).new(peer, scale)
+      row = Bench.row(row_name).new(peer, *arguments)
       row.prepare
       [row, peer]
     end
@@ -71,11 +72,12 @@ module Bench
     end
 
     # The folder of the peers first, then the gems of this machine.
-    def activate_gems
-      return if @class.gems.empty?
+    def activate_gems(more = {})
+      gems = @class.gems.merge(more)
+      return if gems.empty?
 
       Gem.paths = { "GEM_HOME" => Bench.peers_dir, "GEM_PATH" => [Bench.peers_dir, *Gem.path].uniq.join(":") }
-      @class.gems.each { |name, requirement| gem name, *requirement }
+      gems.each { |name, requirement| gem name, *requirement }
     end
 
     def peak_rss
@@ -101,7 +103,7 @@ answers = $stdout.dup
 $stdout.reopen($stderr)
 begin
   child = Bench::Child.new(ARGV.fetch(0))
-  answer = ARGV[1] == "--probe" ? child.probe : child.measure(ARGV.fetch(1), Float(ARGV.fetch(2)))
+  answer = ARGV[1] == "--probe" ? child.probe : child.measure(ARGV.fetch(1), Float(ARGV.fetch(2)), ARGV[3]&.to_i)
   answers.puts JSON.generate(answer)
 rescue StandardError, ScriptError => e
   abort "#{e.class}: #{e.message}"

@@ -2,7 +2,9 @@
 
 require "json"
 require "optparse"
+require "rbconfig"
 require_relative "page"
+require_relative "progress"
 require_relative "runner"
 require_relative "summary_chart"
 require_relative "table"
@@ -22,7 +24,7 @@ module Bench
     end
 
     def initialize
-      @options = { rounds: 5, scale: 1.0, limit: 300, strace: true, try_all: false, files: {} }
+      @options = { rounds: 5, scale: 1.0, limit: 300, strace: true, try_all: false, yjit: false, files: {} }
     end
 
     def start(arguments)
@@ -31,14 +33,17 @@ module Bench
 
       # The files are opened before the first minute is spent.
       @options[:files].each_value { |path| File.open(path, "a") {} }
+      @progress = Progress.new($stderr)
       report = runner(rows: @options[:rows] || names(arguments)).run
-      clear_progress
+      @progress.clear
       puts Table.new(report)
       @options[:files].each { |format, path| File.write(path, written(report, format)) }
       status(report)
     rescue SystemCallError => e
       warn "bench: #{e.message}"
       2
+    ensure
+      @progress&.clear
     end
 
     private
@@ -59,15 +64,9 @@ module Bench
       rows.each { |name| Bench.row(name) }
       peers = @options[:peers] || Bench.peer_names
       peers.each { |name| Bench.peer(name) }
-      Runner.new(rows: rows, peers: peers, **@options.slice(:rounds, :scale, :limit, :strace, :try_all)) { |line| progress(line) }
-    end
-
-    def progress(line)
-      $stderr.print "\r\e[K#{line}" if $stderr.tty?
-    end
-
-    def clear_progress
-      $stderr.print "\r\e[K" if $stderr.tty?
+      Runner.new(rows: rows, peers: peers, **@options.slice(:rounds, :scale, :limit, :strace, :try_all, :yjit)) do |line, done|
+        @progress.show(line, done)
+      end
     end
 
     def status(report)
@@ -87,11 +86,20 @@ module Bench
         o.on("--timeout SECONDS", Float, "for one process (default: 300)") { |v| @options[:limit] = positive(v) }
         o.on("--[no-]strace", "count system calls (default: if installed)") { |v| @options[:strace] = v }
         o.on("--try-all", "also what a peer is known not to do") { @options[:try_all] = true }
+        o.on("--yjit", "with YJIT, which this Ruby has to have") { @options[:yjit] = with_yjit }
         o.on("--json FILE", "write every sample there") { |v| @options[:files][:json] = v }
         o.on("--html FILE", "write a report with charts there") { |v| @options[:files][:html] = v }
         o.on("--svg FILE", "write one chart of all rows there") { |v| @options[:files][:svg] = v }
         o.on("-h", "--help", "print this") { finish(o.to_s) }
       end
+    end
+
+    # Without it Ruby would only warn, and run on.
+    def with_yjit
+      able = system(RbConfig.ruby, "--yjit", "-e", "exit RubyVM::YJIT.enabled?", out: File::NULL, err: File::NULL)
+      raise OptionParser::InvalidArgument, "(this Ruby has no YJIT)" unless able
+
+      true
     end
 
     def positive(value)

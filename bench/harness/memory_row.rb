@@ -5,6 +5,7 @@ module Bench
   class MemoryRow < Row
     group "Memory"
     headline "bytes_each"
+    aim 1.0, over: :others
 
     def prepare
       GC.start
@@ -49,28 +50,6 @@ module Bench
       kib && Integer(kib) * 1024
     rescue Errno::ENOENT
       nil
-    end
-  end
-
-  # What one process may have open.
-  module Descriptors
-    module_function
-
-    # nil, or that there cannot be so many (String). Tries it: not every root may.
-    def missing(count)
-      soft, hard = Process.getrlimit(:NOFILE)
-      return if hard >= count
-
-      Process.setrlimit(:NOFILE, soft, count)
-      Process.setrlimit(:NOFILE, soft, hard)
-      nil
-    rescue Errno::EPERM
-      "needs #{count} descriptors, and the limit is #{hard} (ulimit -Hn)"
-    end
-
-    def raise_limit(count)
-      soft, hard = Process.getrlimit(:NOFILE)
-      Process.setrlimit(:NOFILE, [soft, count].max, [hard, count].max) if soft < count
     end
   end
 end

@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require_relative "aims"
+require_relative "growth_chart"
 require_relative "headline"
 require_relative "summary_chart"
 require_relative "svg"
@@ -22,7 +24,7 @@ module Bench
 
     # String
     def to_s
-      body = [header, summary, missing, contents, *sections, how].compact.join("\n")
+      body = [header, summary, aims, missing, contents, *sections, how].compact.join("\n")
       <<~HTML
         <!DOCTYPE html>
         <html lang="en">
@@ -32,7 +34,7 @@ module Bench
         <meta name="color-scheme" content="light dark"/>
         <title>Eagain: benchmarks of #{h(@report[:date][0, 10])}</title>
         <style>
-        #{STYLE}</style>
+        #{STYLE}#{GrowthChart::STYLE}</style>
         </head>
         <body>
         <main>
@@ -68,20 +70,45 @@ module Bench
     end
 
     def summary
+      return if SummaryChart.new(@report).empty?
+
       charts = { "wide" => SummaryChart::WIDE, "narrow" => SummaryChart::NARROW }.map do |css, width|
         "<div class=\"#{css}\">#{SummaryChart.new(@report, width: width, titled: false)}</div>"
       end
-      return if SummaryChart.new(@report).empty?
 
       counts = @headlines.values.filter_map(&:verdict).tally
       words = %i[ahead level behind].map { |verdict| "#{counts.fetch(verdict, 0)} #{verdict}" }.join(", ")
-      "<h2>Summary</h2>\n<p>Eagain against the best of the others in #{counts.values.sum} rows: <strong>#{words}</strong>. " \
+      "<h2>Summary</h2>\n<p>Eagain against the best other scheduler (in single calls, the best other way) in #{counts.values.sum} rows: " \
+        "<strong>#{words}</strong>. " \
         "Ahead or behind means in every round; where rounds overlap it is level. " \
         "Left of 1 is less time, or less memory.#{one_round}</p>\n<div class=\"overview\">#{charts.join("\n")}</div>"
     end
 
     def one_round
       " With one round nothing is known of the spread." if @report[:options][:rounds] == 1
+    end
+
+    # What was to be reached: a line for each comparison, a column for each peer of ours.
+    def aims
+      found = @report[:rows].flat_map { |name, row| row[:aims].to_a.map { |aim| [name, aim] } }
+      return if found.empty?
+
+      peers = found.map { |_, aim| aim[:peer] }.uniq
+      lines = found.group_by { |name, aim| [name, *aim.values_at(:most, :over)] }.map do |(name, most, over), some|
+        cells = peers.map { |peer| aim_cell(some.find { |_, aim| aim[:peer] == peer }&.last) }.join
+        "<tr><th><a href=\"##{name}\">#{h name.to_s.tr("_", " ")}</a></th>#{cells}<td class=\"text\">#{format("%.2f", most)} × #{h over}</td></tr>"
+      end
+      met = found.count { |_, aim| aim[:met] }
+      "<h2>Aims</h2>\n<p>#{met} are met, <strong class=\"unmet\">#{found.size - met} are not met</strong>. " \
+        "Threads, loops without tasks, and C are shown in each row, and are not what it is measured against where there is another scheduler.</p>\n" \
+        "<div class=\"wide\"><table class=\"aims\"><thead><tr><th></th>#{peers.map { |peer| "<th>#{h peer}</th>" }.join}" \
+        "<th class=\"text\">at most</th></tr></thead><tbody>#{lines.join}</tbody></table></div>"
+    end
+
+    def aim_cell(aim)
+      return "<td></td>" unless aim
+
+      "<td class=\"#{aim[:met] ? "met" : "unmet"}\">#{format("%.2f", aim[:ratio])} #{aim[:met] ? "met" : "not met"}</td>"
     end
 
     # What is not there is said first.
@@ -113,7 +140,7 @@ module Bench
         <section id="#{name}">
         <h3>#{h name.to_s.tr("_", " ")}#{verdict(name)}</h3>
         <p>#{h row[:title]}. #{h operations(row)}</p>
-        #{charts(row)}
+        #{with(row)}#{aims_of(row)}#{charts(row)}
         #{troubles(row)}#{figures(row)}
         </section>
       HTML
@@ -123,14 +150,29 @@ module Bench
       "Operations at this scale: #{Figure.count(row[:operations])} (#{row[:unit]})."
     end
 
+    def with(row)
+      found = row[:versions].to_h.map { |name, version| "#{name} #{version}" }.join(", ")
+      found.empty? ? "" : "<p>With #{h found}.</p>\n"
+    end
+
+    def aims_of(row)
+      lines = row[:aims].to_a.map do |aim|
+        "<li><b>#{h aim[:peer]}</b>: #{format("%.2f", aim[:ratio])} × #{h aim[:over]}; the aim of #{format("%.2f", aim[:most])} is " \
+          "<b class=\"#{aim[:met] ? "met" : "unmet"}\">#{aim[:met] ? "met" : "not met"}</b></li>"
+      end
+      lines.empty? ? "" : "<ul class=\"aims\">#{lines.join}</ul>\n"
+    end
+
     def verdict(name)
       headline = @headlines[name]
       ratio = headline.ratio or return ""
-      other = headline.best(headline.others).name
-      " <span class=\"verdict #{headline.verdict}\">#{headline.verdict}: #{format("%.2f", ratio)} of #{h other}’s #{h headline.title}</span>"
+      other = headline.best(headline.rivals).name
+      " <span class=\"verdict #{headline.verdict}\">#{headline.verdict}: #{format("%.2f", ratio)} × #{h Headline.of(other)} #{h headline.title}</span>"
     end
 
     def charts(row)
+      return growth(row) if row[:sizes]
+
       peers = row[:peers].select { |_, result| result[:wall] }
       return "<p>No peer did it.</p>" if peers.empty?
 
@@ -139,6 +181,17 @@ module Bench
         (chart(peers, "Latency: median, 99th percentile", [%i[latency p50], %i[latency p99]]) { |value| Figure.seconds(value) } if any?(peers, :latency)),
         chart(peers, "Wall time, CPU time", [[:wall], [:cpu]]) { |value| Figure.seconds(value) }
       ].compact.join("\n")
+    end
+
+    def growth(row)
+      return "<p>No peer did it.</p>" if GrowthChart.new(row, @report[:peers]).empty?
+
+      charts = { "wide" => GrowthChart::WIDE, "narrow" => GrowthChart::NARROW }.map do |css, width|
+        "<div class=\"#{css}\">#{GrowthChart.new(row, @report[:peers], width: width)}</div>"
+      end
+      ends = row[:ends] && "<p>Here it ends at #{Figure.count(row[:sizes].last)}: #{h row[:ends]}.</p>"
+      "<figure class=\"overview\"><figcaption>CPU time of each #{h row[:unit]}, by how many there are at a time. Level is linear.</figcaption>" \
+        "#{charts.join("\n")}</figure>#{ends}"
     end
 
     def any?(peers, figure)
@@ -184,15 +237,30 @@ module Bench
     def troubles(row)
       left_out = row[:left_out].map { |peer, reason| "<li>#{h peer} is left out: #{h reason}</li>" }
       failures = row[:peers].flat_map { |peer, result| result[:failures].map { |why| "<li>#{h peer} failed, #{h why}</li>" } }
-      lines = left_out + failures
+      stops = row[:peers].filter_map do |peer, result|
+        "<li>#{h peer} ends before #{Figure.count(result[:stops_at])}: #{h result[:stops_because]}</li>" if result[:stops_at]
+      end
+      lines = left_out + stops + failures
       lines.empty? ? "" : "<ul class=\"troubles\">#{lines.join}</ul>\n"
     end
 
     def figures(row)
+      return sizes(row) if row[:sizes]
+
       columns = columns(row)
       head = columns.keys.map { |name| "<th>#{h name}</th>" }.join
       lines = row[:peers].select { |_, result| result[:wall] }.map do |name, result|
         "<tr><th>#{h name}</th>#{columns.values.map { |figure| "<td>#{h(figure.call(result) || "–")}</td>" }.join}</tr>"
+      end
+      "<details><summary>Figures</summary><div class=\"wide\"><table><thead><tr><th></th>#{head}</tr></thead>" \
+        "<tbody>#{lines.join}</tbody></table></div></details>"
+    end
+
+    def sizes(row)
+      head = row[:sizes].map { |size| "<th>#{Figure.count(size)}</th>" }.join
+      lines = row[:peers].map do |name, result|
+        cells = row[:sizes].map { |size| "<td>#{result.dig(:sizes, size, :cpu)&.then { |cost| h Figure.seconds(cost[:median]) } || "–"}</td>" }
+        "<tr><th>#{h name}</th>#{cells.join}</tr>"
       end
       "<details><summary>Figures</summary><div class=\"wide\"><table><thead><tr><th></th>#{head}</tr></thead>" \
         "<tbody>#{lines.join}</tbody></table></div></details>"

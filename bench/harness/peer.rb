@@ -38,6 +38,22 @@ module Bench
         @env = variables
       end
 
+      # What it is (Symbol): :scheduler (a Fiber::Scheduler under unchanged Ruby), :patched (one under which Ruby's
+      # methods are others), :threads, :loop (no tasks),
+      # :calls (single calls), :own (tasks that make calls of their library's own), :floor. Sets it when given. A
+      # subclass has its superclass's.
+      def kind(word = nil)
+        @kind = word if word
+        @kind || (superclass.kind if superclass.respond_to?(:kind))
+      end
+
+      # Integer, or nil: more tasks than that it is not asked for, as it would take from others what the machine
+      # has. Sets it when given. A subclass has its superclass's.
+      def most(tasks = nil)
+        @most = tasks if tasks
+        @most || (superclass.most if superclass.respond_to?(:most))
+      end
+
       # True for what this project builds; the others are what the table's ratio refers to.
       def ours?
         false
@@ -45,7 +61,7 @@ module Bench
 
       # True for what is no way to run Ruby, and only shows how fast the machine is.
       def floor?
-        false
+        kind == :floor
       end
 
       # Array of the names of the rows that it can run: all that spawn something.
@@ -100,6 +116,10 @@ module Bench
 
   # A peer that runs each block in a Thread.
   class ThreadPeer < Peer
+    kind :threads
+    # A process id each: 32,768 are all that many a machine has.
+    most 10_000
+
     def setup
       @threads = []
     end
@@ -119,6 +139,8 @@ module Bench
 
   # A peer that runs each block in a fiber of a Fiber::Scheduler; defines #scheduler.
   class SchedulerPeer < Peer
+    kind :scheduler
+
     # A new Fiber::Scheduler that has a public #run.
     def scheduler
       raise NotImplementedError, "#{self.class}#scheduler"

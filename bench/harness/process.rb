@@ -19,21 +19,24 @@ module Bench
 
     # +peer_name+:: whose environment the child gets
     # +limit+:: seconds after which it is killed
-    def initialize(peer_name, limit:)
-      @peer_name = peer_name
+    # +env+:: Hash of further environment variables
+    # +options+:: Array of what Ruby is started with
+    def initialize(peer_name, limit:, env: {}, options: [])
       @peer = Bench.peer(peer_name)
       @limit = limit
+      @env = @peer.env.merge(env)
+      @ruby = [RbConfig.ruby, *options, CHILD, peer_name]
     end
 
     # Hash with Symbol keys, as Child#probe and Child#measure say. Blocks until the child has ended.
     # Raises Failed.
     def probe
-      answer([RbConfig.ruby, CHILD, @peer_name, "--probe"])
+      answer([*@ruby, "--probe"])
     end
 
     # As #probe.
-    def measure(row_name, scale)
-      answer(command(row_name, scale))
+    def measure(row_name, scale, size = nil)
+      answer(command(row_name, scale, *size))
     end
 
     # Hash of system call name to Integer: all that the process and its threads made, start-up
@@ -52,8 +55,8 @@ module Bench
 
     private
 
-    def command(row_name, scale)
-      @peer.command(row_name, scale) || [RbConfig.ruby, CHILD, @peer_name, row_name, scale.to_s]
+    def command(row_name, scale, *size)
+      @peer.command(row_name, scale) || [*@ruby, row_name, scale.to_s, *size.map(&:to_s)]
     end
 
     def answer(command)
@@ -78,7 +81,7 @@ module Bench
     def capture(command)
       Tempfile.create("eagain-bench") do |errors|
         reader, writer = IO.pipe
-        pid = Process.spawn(@peer.env, *command, in: File::NULL, out: writer, err: errors.path, pgroup: true)
+        pid = Process.spawn(@env, *command, in: File::NULL, out: writer, err: errors.path, pgroup: true)
         writer.close
         status = nil
         text = Timeout.timeout(@limit) { reader.read.tap { status = Process.wait2(pid).last } }

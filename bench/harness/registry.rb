@@ -1,11 +1,15 @@
 # frozen_string_literal: true
 
 require_relative "row"
+require_relative "service"
 require_relative "stream_row"
 require_relative "tcp_row"
 require_relative "clients"
 require_relative "http_row"
+require_relative "limits"
 require_relative "memory_row"
+require_relative "cold_row"
+require_relative "growth_row"
 require_relative "peer"
 require_relative "call_row"
 
@@ -34,6 +38,23 @@ module Bench
   # The Peer subclass of that name. Raises ArgumentError if there is none.
   def peer(name)
     find("peers", name, Peers)
+  end
+
+  # The Service subclass of that name. Raises ArgumentError if there is none.
+  def service(name)
+    find("services", name, Services)
+  end
+
+  # Hash of the gems, by name and requirement, that bench/peers-install has not installed.
+  def missing_gems(gems)
+    gems.reject { |name, requirement| installed_gem(name, requirement) }
+  end
+
+  # The newest version (String) of the gem in peers_dir; nil of none.
+  def installed_gem(name, requirement)
+    files = Dir.glob(File.join(peers_dir, "specifications", "#{name}-*.gemspec")).map { |file| File.basename(file) }
+    versions = files.filter_map { |file| file[/\A#{Regexp.escape(name)}-(\d[.\w]*?)(-[-\w]+)?\.gemspec\z/, 1] }.map { |it| Gem::Version.new(it) }
+    versions.select { |version| Gem::Requirement.new(requirement).satisfied_by?(version) }.max&.to_s
   end
 
   # String: the folder that bench/peers-install fills for the running Ruby. Outside of the

@@ -33,11 +33,36 @@ module Bench
         @headline || (superclass.respond_to?(:headline) ? superclass.headline : "wall")
       end
 
+      # What is asked of this project: the most of the headline figure, as a multiple (Float) of the least of
+      # +over+: :schedulers (the other ones), :others (all but ours and C), or a peer's name (String). Hash with
+      # +most+ and +over+, or nil. A subclass has its superclass's. With a number, sets it.
+      def aim(most = nil, over: :schedulers)
+        @aim = { most: most, over: over } if most
+        @aim || (superclass.aim if superclass.respond_to?(:aim))
+      end
+
+      # Hash of gem name to version requirement, for what the row itself needs. Sets it when given.
+      def gems(requirements = @gems || {})
+        @gems = requirements
+      end
+
+      # nil, or the name (String) of the Service that its clients talk to. With an argument, sets it.
+      def service(name = @service)
+        @service = name
+      end
+
+      # nil; or, for a GrowthRow, in which numbers it is measured at a scale.
+      def sizes(_scale)
+        nil
+      end
+
       # nil, or why a count of system calls would say nothing about it (String). With an argument, sets it.
       def untraced(reason = @untraced)
         @untraced = reason
       end
     end
+
+    aim 0.8
 
     # +peer+:: the Peer that runs what is spawned
     # +scale+:: the fraction (Float, above 0) of the full number of iterations
@@ -53,7 +78,11 @@ module Bench
 
     # nil, or what this machine lacks for it (String). Asked before anything is measured.
     def missing
-      nil
+      server = self.class.service && Bench.service(self.class.service).missing
+      return server if server
+
+      gems = Bench.missing_gems(self.class.gems)
+      "#{gems.keys.join(", ")} not installed: make bench-peers" if gems.any?
     end
 
     # What comes before the clock starts.

@@ -1,9 +1,11 @@
 # frozen_string_literal: true
 
 require "time"
+require_relative "aims"
 require_relative "machine"
 require_relative "process"
 require_relative "registry"
+require_relative "statistics"
 
 module Bench
   # Measures rows by peers. In each round every peer runs once, each time starting with another
@@ -20,8 +22,9 @@ module Bench
     # +limit+:: seconds for one process
     # +strace+:: false leaves the runs under strace out
     # +try_all+:: true measures also what a peer is known not to do
-    # The block is called with a line of progress before each process.
-    def initialize(rows:, peers:, rounds:, scale:, limit:, strace: true, try_all: false, &progress)
+    # +yjit+:: true runs every peer's Ruby with YJIT
+    # The block is called before each process, with a line that says what it is, and how much of all is done (Float, 0 to 1).
+    def initialize(rows:, peers:, rounds:, scale:, limit:, strace: true, try_all: false, yjit: false, &progress)
       @rows = rows
       @peers = peers
       @rounds = rounds
@@ -29,6 +32,7 @@ module Bench
       @limit = limit
       @strace = strace
       @try_all = try_all
+      @yjit = yjit
       @progress = progress
     end
 
@@ -38,16 +42,38 @@ module Bench
       report = {
         format: "eagain-bench/1", date: Time.now.utc.iso8601, revision: Machine.revision,
         machine: machine, ruby: Machine.ruby,
-        options: { rows: @rows, peers: @peers, rounds: @rounds, scale: @scale },
+        options: { rows: @rows, peers: @peers, rounds: @rounds, scale: @scale, yjit: @yjit },
         peers: probe_all
       }
       report[:missing] = @rows.to_h { |name| [name, Bench.row(name).new(nil, @scale).missing] }.compact
-      rows = @rows - report[:missing].keys
-      report[:rows] = rows.to_h { |name| [name, measure_row(name, runnable(report[:peers], name))] }
+      report[:rows] = {}
+      measure_all(@rows - report[:missing].keys, report)
       report
     end
 
     private
+
+    def measure_all(rows, report)
+      rows.each_with_index do |name, index|
+        @done = index.fdiv(rows.size)
+        @part = 1.fdiv(rows.size)
+        report[:rows][name] = with_service(name) { measure_row(name, runnable(report[:peers], name)) }
+        report[:rows][name][:aims] = Aims.of(report[:rows][name], report[:peers])
+      rescue Service::Failed => e
+        report[:missing][name] = e.message
+      end
+    end
+
+    def with_service(row, &measure)
+      name = Bench.row(row).service or return measure.call
+      tell "#{row}: starting its server"
+      Bench.service(name).open do |env|
+        @env = env
+        measure.call
+      end
+    ensure
+      @env = {}
+    end
 
     def runnable(peers, row)
       peers.reject { |_, peer| peer[:unavailable] }.keys.select { |name| Bench.peer(name).rows.include?(row) }
@@ -57,7 +83,7 @@ module Bench
       @peers.to_h do |name|
         tell "asking #{name}"
         peer = Bench.peer(name)
-        [name, { title: peer.title, ours: peer.ours?, floor: peer.floor?, env: peer.env }.merge(probe(name))]
+        [name, { title: peer.title, kind: peer.kind, ours: peer.ours?, floor: peer.floor?, env: peer.env }.merge(probe(name))]
       end
     end
 
@@ -71,13 +97,29 @@ module Bench
       row = Bench.row(name)
       left_out, peers = leave_out(name, peers)
       results = peers.to_h { |peer| [peer, { samples: [], failures: [] }] }
-      @rounds.times do |round|
-        peers.rotate(round).each { |peer| take_sample(name, peer, round, results[peer]) }
+      turns = (0...@rounds).flat_map { |round| peers.rotate(round).map { |peer| [peer, round] } }
+      turns.each_with_index do |(peer, round), index|
+        take_sample(name, peer, round, results[peer], index.fdiv(turns.size))
       end
-      peers.each { |peer| results[peer].merge!(summarise(results[peer][:samples]), count_calls(name, peer)) }
-      compare(results)
-      { title: row.title, group: row.group, unit: row.unit, headline: row.headline,
-        operations: row.new(nil, @scale).operations, left_out: left_out, peers: results }
+      summarise(name, results)
+      { title: row.title, group: row.group, unit: row.unit, headline: row.headline, aim: row.aim,
+        operations: row.new(nil, @scale).operations, versions: versions(row), sizes: row.sizes(@scale), ends: (row.ends(@scale) if row.sizes(@scale)),
+        left_out: left_out, peers: results }.compact
+    end
+
+    # Hash of what the row needs besides its peers.
+    def versions(row)
+      gems = row.gems.to_h { |name, requirement| [name, Bench.installed_gem(name, requirement)] }
+      row.service ? gems.merge(Bench.service(row.service).versions) : gems
+    end
+
+    def summarise(name, results)
+      sizes = Bench.row(name).sizes(@scale)
+      results.each do |peer, result|
+        figures = sizes ? Statistics.of_sizes(result[:samples], sizes.last) : Statistics.of(result[:samples])
+        result.merge!(figures, count_calls(name, peer))
+      end
+      Statistics.compare(results)
     end
 
     # Hash of the peers that cannot do the row to the reason, and Array of the others.
@@ -88,43 +130,36 @@ module Bench
       [reasons, peers - reasons.keys]
     end
 
-    def take_sample(row, peer, round, result)
+    def take_sample(row, peer, round, result, share)
+      sizes = Bench.row(row).sizes(@scale) or return measure(row, peer, round, result, share)
+
+      sizes.each do |size|
+        break if result[:stops_at]&.<=(size)
+
+        more = Bench.peer(peer).most
+        if more && size > more && !@try_all
+          result[:stops_at] = size
+          result[:stops_because] = "it is not asked for more than #{more} tasks, of which each is a thread of the system"
+        else
+          measure(row, peer, round, result, share, size)
+        end
+      end
+    end
+
+    # One that hangs is not asked again, nor one of many for more than it can do.
+    def measure(row, peer, round, result, share, size = nil)
       return if result[:hangs]
 
-      tell "#{row}: round #{round + 1} of #{@rounds}, #{peer}"
-      result[:samples] << { round: round + 1 }.merge(child(peer).measure(row, @scale))
+      tell "#{row}: #{"#{size} " if size}round #{round + 1} of #{@rounds}, #{peer}", share
+      result[:samples] << { round: round + 1, size: size }.compact.merge(child(peer).measure(row, @scale, size))
     rescue ChildProcess::Failed => e
-      result[:hangs] = e.is_a?(ChildProcess::NoAnswer)
-      result[:failures] << "round #{round + 1}: #{e.message}"
-    end
-
-    def summarise(samples)
-      return {} if samples.empty?
-
-      {
-        wall: spread(samples.map { |s| s[:wall] }),
-        cpu: spread(samples.map { |s| s[:user] + s[:system] }),
-        rss: spread(samples.filter_map { |s| s[:rss] }),
-        latency: latencies(samples.filter_map { |s| s[:latency] }),
-        bytes_each: spread(samples.filter_map { |s| s[:bytes_each] })
-      }
-    end
-
-    # Each percentile is one of a process; the spread is that of the processes.
-    def latencies(samples)
-      return if samples.empty?
-
-      samples.flat_map(&:keys).uniq.to_h { |percentile| [percentile, spread(samples.filter_map { |s| s[percentile] })] }
-    end
-
-    # Hash: median, min, max of an Array of Numeric; nil of none.
-    def spread(values)
-      return if values.empty?
-
-      sorted = values.sort
-      middle = sorted.size / 2
-      median = sorted.size.odd? ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2.0
-      { median: median, min: sorted.first, max: sorted.last }
+      if size
+        result[:stops_at] = size
+        result[:stops_because] = e.message
+      else
+        result[:hangs] = e.is_a?(ChildProcess::NoAnswer)
+      end
+      result[:failures] << "round #{round + 1}#{", #{size} at a time" if size}: #{e.message}"
     end
 
     def count_calls(row, peer)
@@ -132,7 +167,7 @@ module Bench
       return { calls: nil, calls_note: Bench.row(row).untraced } if Bench.row(row).untraced
       return { calls: nil, calls_note: "strace not installed" } unless ChildProcess.strace?
 
-      tell "#{row}: under strace, #{peer}"
+      tell "#{row}: under strace, #{peer}", 1
       { calls: calls_per_operation(row, peer), calls_note: nil }
     rescue ChildProcess::Failed => e
       { calls: nil, calls_note: "strace: #{e.message}" }
@@ -155,33 +190,13 @@ module Bench
       pairs.find { |pair| pair.map { |scale| Bench.row(row).new(nil, scale).operations }.uniq.size == 2 } || pairs.first
     end
 
-    # Each peer's median times over the least of the peers that are neither ours nor a floor, and over the
-    # floor's; wall and CPU each on its own.
-    def compare(results)
-      floors, others = results.partition { |name, _| Bench.peer(name).floor? }
-      others = others.reject { |name, _| Bench.peer(name).ours? }
-      best = least(others)
-      floor = least(floors)
-      results.each_value do |result|
-        result[:ratio] = best.to_h { |time, seconds| [time, over(result.dig(time, :median), seconds)] }
-        result[:floor_ratio] = floor.to_h { |time, seconds| [time, over(result.dig(time, :median), seconds)] }
-      end
-    end
-
-    def least(results)
-      %i[wall cpu].to_h { |time| [time, results.filter_map { |_, result| result.dig(time, :median) }.min] }
-    end
-
-    def over(median, seconds)
-      median / seconds if median && seconds&.positive?
-    end
-
     def child(peer)
-      ChildProcess.new(peer, limit: @limit)
+      ChildProcess.new(peer, limit: @limit, env: @env || {}, options: @yjit ? ["--yjit"] : [])
     end
 
-    def tell(text)
-      @progress&.call(text)
+    # +share+:: what is done of the row
+    def tell(text, share = 0)
+      @progress&.call(text, (@done || 0) + (@part || 0) * share)
     end
   end
 end

@@ -4,8 +4,8 @@ require_relative "headline"
 require_relative "svg"
 
 module Bench
-  # One line for each row: where this project stands on a scale on which the best of the other peers is 1, and
-  # where the others do. The scale is logarithmic: half and twice are as far from 1.
+  # One line for each row: where this project stands on a scale on which the best of the other schedulers is 1 (where
+  # there is none, the best of the others), and where the others do. The scale is logarithmic: half and twice are as far from 1.
   class SummaryChart
     WIDE = 760
     NARROW = 358
@@ -21,6 +21,7 @@ module Bench
       .summary .paper { fill:var(--paper) } .summary text { fill:var(--ink) } .summary .soft { fill:var(--soft); font-size:12px }
       .summary .group { font-weight:600 } .summary .grid { stroke:var(--line) } .summary .one { stroke:var(--soft); stroke-width:1.5 }
       .summary .ours { fill:var(--ours) } .summary .behind { fill:var(--bad) } .summary .other { fill:var(--paper); stroke:var(--other); stroke-width:1.5 }
+      .summary .rival { fill:var(--other) } .summary .aim { stroke:var(--ours); stroke-dasharray:3 3 }
       .summary .level { fill:var(--soft) } .summary .reach { stroke:var(--ours); stroke-width:3; stroke-linecap:round }
       .summary .reach.behind { stroke:var(--bad) } .summary .reach.level { stroke:var(--soft) }
       .summary text.figure { font-weight:600; text-anchor:end; fill:var(--ours) } .summary text.figure.behind { fill:var(--bad) } .summary text.figure.level { fill:var(--soft) }
@@ -84,7 +85,7 @@ module Bench
     end
 
     def title
-      "Eagain against the best of the others, row by row"
+      "Eagain against the best other scheduler, row by row"
     end
 
     def subtitle
@@ -109,7 +110,8 @@ module Bench
 
     def grid(bottom)
       steps = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100].select { |step| step.between?(*bounds) }
-      steps.map do |step|
+      aim = SVG.tag("line", { class: "aim", x1: x(0.8), x2: x(0.8), y1: @top, y2: bottom })
+      aim + steps.map do |step|
         place = x(step)
         SVG.tag("line", { class: step == 1 ? "one" : "grid", x1: place, x2: place, y1: @top, y2: bottom }) +
           text(place, @top - 6, step == 1 && !narrow? ? "1 = best other" : "#{step}×", class: "soft middle")
@@ -122,8 +124,9 @@ module Bench
 
     def line(name, headline, y)
       middle = y + 11
-      base = headline.best(headline.others).median
-      others = headline.others.map { |entry| dot(entry, base, middle, 4, "other") }.join
+      base = headline.best(headline.rivals).median
+      others = (headline.others - headline.rivals).map { |entry| dot(entry, base, middle, 4, "other") }.join
+      others += headline.rivals.map { |entry| dot(entry, base, middle, 4, "rival") }.join
       css = headline.verdict == :ahead ? "ours" : headline.verdict.to_s
       mine = headline.ours.map { |entry| dot(entry, base, middle, 5, css) }.join
       ends = [1, headline.ratio].map { |ratio| x(ratio) }
@@ -140,7 +143,7 @@ module Bench
 
     LEGEND = [
       ["ours", 5, "Eagain, ahead in every round"], ["level", 5, "level"], ["behind", 5, "behind in every round"],
-      ["other", 4, "the others (at the edge: beyond it)"]
+      ["rival", 4, "other schedulers"], ["other", 4, "threads, loops (at the edge: beyond it)"]
     ].freeze
     private_constant :LEGEND
 
@@ -154,7 +157,8 @@ module Bench
         at += size
         part
       end
-      [parts.join, y + 10]
+      parts << text(0, y + 18, "The dashed line: 0.8, the aim of most rows.", class: "soft")
+      [parts.join, y + 28]
     end
 
     def text(x, y, content, attributes = {})

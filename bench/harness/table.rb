@@ -1,5 +1,8 @@
 # frozen_string_literal: true
 
+require_relative "aims"
+require_relative "svg"
+
 module Bench
   # The report on a terminal.
   class Table
@@ -16,9 +19,10 @@ module Bench
       @report = report
     end
 
-    # String with one table per row of the benchmark, then what could not be measured.
+    # String with one table per row of the benchmark, then what was to be reached, and what could not be measured.
     def to_s
-      [heading, *@report[:rows].map { |name, row| section(name, row) }, legend, *notes].join("\n")
+      [heading, *@report[:rows].map { |name, row| row[:sizes] ? growth(name, row) : section(name, row) }, aims, legend, *notes]
+        .compact.join("\n")
     end
 
     private
@@ -29,7 +33,21 @@ module Bench
         #{@report[:ruby][:description]}
         #{machine[:kernel]}, #{machine[:processors]} x #{machine[:processor]}, load #{machine[:load]}
         #{@report[:options][:rounds]} rounds, scale #{@report[:options][:scale]}#{revision}
+        JIT: #{jits}; #{versions}
       TEXT
+    end
+
+    # "yjit", or by peer where they differ.
+    def jits
+      by_jit = @report[:peers].select { |_, peer| peer[:jit] }.group_by { |_, peer| peer[:jit] }
+      return by_jit.keys.first || "unknown" if by_jit.size < 2
+
+      by_jit.map { |jit, peers| "#{jit} (#{peers.map(&:first).join(", ")})" }.join(", ")
+    end
+
+    def versions
+      all = [@report[:peers], @report[:rows]].flat_map { |some| some.each_value.map { |it| it[:versions] || {} } }.reduce({}, :merge)
+      all.map { |name, version| "#{name} #{version}" }.join(", ")
     end
 
     def revision
@@ -40,11 +58,39 @@ module Bench
       more = MORE.select { |_, figure| row[:peers].each_value.any?(&figure) }
       headings = HEADINGS + more.keys
       lines = [headings, *row[:peers].map { |peer, result| line(peer, result) + more.values.map { |it| it.call(result) || "-" } }]
-      widths = headings.each_index.map { |i| lines.map { |l| l[i].size }.max }
-      table = lines.map do |fields|
-        fields.each_with_index.map { |f, i| i.zero? ? f.ljust(widths[i]) : f.rjust(widths[i]) }.join("  ").rstrip
+      "#{name}: #{row[:title]}\n#{aligned(lines)}\n"
+    end
+
+    # What one costs, by how many there are.
+    def growth(name, row)
+      headings = ["CPU time of each, at", *row[:sizes].map { |size| Figure.count(size) }, "min-max of the last"]
+      lines = row[:peers].map do |peer, result|
+        costs = row[:sizes].map { |size| result.dig(:sizes, size, :cpu) }
+        [peer, *costs.map { |cost| cost ? Figure.seconds(cost[:median]) : "-" },
+         costs.last ? costs.last.values_at(:min, :max).map { |cost| Figure.seconds(cost) }.join(" - ") : "-"]
       end
-      "#{name}: #{row[:title]}\n#{table.join("\n")}\n"
+      ends = row[:ends] ? "It ends at #{Figure.count(row[:sizes].last)}: #{row[:ends]}\n" : ""
+      "#{name}: #{row[:title]}\n#{aligned([headings, *lines])}\n#{ends}"
+    end
+
+    def aims
+      found = @report[:rows].flat_map { |name, row| row[:aims].to_a.map { |aim| [name, aim] } }
+      return if found.empty?
+
+      lines = found.map do |name, aim|
+        [name, aim[:peer], format("%.2f", aim[:ratio]), "× #{aim[:over]}", "aim #{format("%.2f", aim[:most])}",
+         aim[:met] ? "met" : "NOT MET"]
+      end
+      met = found.count { |_, aim| aim[:met] }
+      "Aims: #{met} met, #{found.size - met} NOT MET\n#{aligned(lines, right: [2])}\n"
+    end
+
+    # String: columns, of which the first is on the left, and the others are on the right, or those given.
+    def aligned(lines, right: 1...lines.first.size)
+      widths = lines.first.each_index.map { |i| lines.map { |l| l[i].to_s.size }.max }
+      lines.map do |fields|
+        fields.each_with_index.map { |f, i| right.include?(i) ? f.to_s.rjust(widths[i]) : f.to_s.ljust(widths[i]) }.join("  ").rstrip
+      end.join("\n")
     end
 
     def line(peer, result)
@@ -80,6 +126,7 @@ module Bench
       missing += @report[:rows].flat_map { |name, row| row[:left_out].map { |peer, why| "not measured: #{name}, #{peer}: #{why}" } }
       missing += @report[:missing].map { |name, reason| "not measured: row #{name}: #{reason}" }
       results = @report[:rows].flat_map { |name, row| row[:peers].map { |peer, result| ["#{name}, #{peer}", result] } }
+      missing += results.filter_map { |where, result| "ends before #{result[:stops_at]}: #{where}: #{result[:stops_because]}" if result[:stops_at] }
       failed = results.flat_map { |where, result| result[:failures].map { |reason| "failed: #{where}: #{reason}" } }
       missing + failed + uncounted(results)
     end

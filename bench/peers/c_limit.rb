@@ -11,6 +11,7 @@ module Bench
       FOLDER = File.join(ROOT, "build", "bench-#{RUBY_VERSION}")
 
       title "plain C, one thread, epoll"
+      kind :floor
 
       class << self
         def rows
@@ -19,10 +20,6 @@ module Bench
 
         def command(row, scale)
           [File.join(FOLDER, row), scale.to_s]
-        end
-
-        def floor?
-          true
         end
 
         def unavailable

@@ -7,6 +7,10 @@ module Bench
       title "Carbon Fiber"
       ruby ">= 3.4"
       gems "carbon_fiber" => "0.2.1"
+      cannot(
+        busy: "no answer: while tasks give way to each other it never asks the kernel",
+        deadlines: "no answer: it comes to sleep, and does not wake up again"
+      )
 
       def self.unavailable
         require "carbon_fiber"

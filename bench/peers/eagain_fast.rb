@@ -7,6 +7,7 @@ module Bench
     # The same, and nothing else is changed, after <tt>require "eagain/fast"</tt>.
     class EagainFast < EagainEpoll
       title "Eagain::Scheduler on epoll, with -reagain/fast"
+      kind :patched
 
       def self.load
         super

@@ -8,6 +8,7 @@ module Bench
     # that is used again. One system call each, as in the C programs.
     class EagainLane < EagainEpoll
       title "eagain's own calls, on epoll"
+      kind :own
 
       # In a StreamRow.
       module Streams

@@ -8,6 +8,7 @@ module Bench
     # are fewer system calls than the other peers, and the C programs, make for the same messages.
     class EagainStream < EagainEpoll
       title "Eagain::Stream, on epoll"
+      kind :own
 
       # In a StreamRow.
       module Streams

@@ -11,8 +11,8 @@ module Bench
       gems "libev_scheduler" => "0.2"
       cannot(
         %i[busy churn connection_pool echo echo_1000 http_large http_server http_small http_wrk idle pipes sockets
-           fan_out tls_echo].to_h { |row| [row, WAITS] }.merge(
-             deadlines: LIMITS, timeouts: LIMITS, processes: "its process_wait takes the status away"
+           fan_out tls_echo postgresql redis].to_h { |row| [row, WAITS] }.merge(
+             deadlines: LIMITS, timeouts: LIMITS, timers: LIMITS, processes: "its process_wait takes the status away"
            )
       )
 

@@ -8,6 +8,7 @@ module Bench
     # program: one loop, a state for each descriptor, non-blocking calls.
     class Nio4r < Peer
       title "nio4r, a loop without tasks"
+      kind :loop
       gems "nio4r" => "2.7.5"
 
       # One side of a conversation. A client begins, and ends after +left+ messages; a server answers until the

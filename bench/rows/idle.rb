@@ -15,6 +15,7 @@ module Bench
 
       group "Latency under load"
       headline "p99"
+      aim 1.0, over: :others
       title "20,000 round trips over a TCP connection, while 10,000 others are idle"
       untraced "another process holds the other ends"
       unit "round trip"

@@ -5,7 +5,9 @@ require_relative "../../bench/harness/registry"
 require "json"
 require "open3"
 require "rbconfig"
+require "socket"
 require "tempfile"
+require "tmpdir"
 
 # The harness, not the figures: every row runs under plain threads and under ours, at a hundredth.
 class TestBench < Minitest::Test
@@ -32,9 +34,20 @@ class TestBench < Minitest::Test
       assert_includes json[:rows].keys, :pipes
       json[:rows].each do |name, row|
         assert_includes table, "#{name}: #{row[:title]}"
-        row[:peers].each_value { |result| assert_result(result, row[:operations]) }
+        row[:peers].each_value { |result| row[:sizes] ? assert_sizes(result, row[:sizes]) : assert_result(result, row[:operations]) }
       end
     end
+  end
+
+  # The work is done in each size, and what one costs is that of the samples.
+  def assert_sizes(result, sizes)
+    assert_empty result[:failures]
+    assert_equal sizes, result[:samples].map { |sample| sample[:size] }
+    result[:samples].each do |sample|
+      assert_operator sample[:operations], :>=, sample[:size]
+      assert_in_delta (sample[:user] + sample[:system]) / sample[:operations], result[:sizes][:"#{sample[:size]}"][:cpu][:median]
+    end
+    assert_in_delta result[:samples].last[:wall], result[:wall][:median]
   end
 
   def assert_result(result, operations)
@@ -155,6 +168,69 @@ class TestBench < Minitest::Test
     assert_includes table, "not measured: row http_wrk: wrk is not installed (package wrk)\n"
     assert_match(/^spawn: /, table)
     assert_includes table, "calls not counted: strace not installed\n"
+  end
+
+  def test_a_row_without_its_server_or_its_gem_is_named
+    Dir.mktmpdir do |folder|
+      names = { { "PATH" => "/nonexistent" } => /row redis: redis-server is not installed/,
+                { "EAGAIN_CACHE" => folder } => /row redis: (redis not installed: make bench-peers|redis-server is not)/ }
+      names.each do |env, message|
+        table, errors, status = Open3.capture3(env, RbConfig.ruby, RUN, "--scale", "0.001", "--rounds", "1", "--no-strace",
+                                               "--peers", "threads", "redis", "spawn")
+
+        assert_predicate status, :success?, errors
+        assert_match message, table
+      end
+    end
+  end
+
+  # Its owner is killed, as by the system for want of memory: nobody is left to clean up but the guard.
+  def test_a_server_ends_with_its_owner_however_that_ends
+    skip Bench.service("redis").missing if Bench.service("redis").missing
+    code = 'require ARGV.shift; Bench.service("redis").open { |env| puts env["BENCH_REDIS"]; $stdout.flush; sleep }'
+    IO.popen([RbConfig.ruby, "-e", code, File.expand_path("../../bench/harness/registry", __dir__)]) do |owner|
+      socket = owner.gets.chomp
+      answer = UNIXSocket.open(socket) do |redis|
+        redis.puts("PING")
+        redis.gets
+      end
+      Process.kill(:KILL, owner.pid)
+      deadline = Process.clock_gettime(Process::CLOCK_MONOTONIC) + 20
+      Thread.pass while File.exist?(File.dirname(socket)) && Process.clock_gettime(Process::CLOCK_MONOTONIC) < deadline
+
+      assert_equal "+PONG\r\n", answer
+      refute_path_exists File.dirname(socket)
+    ensure
+      Process.kill(:KILL, owner.pid)
+    end
+  end
+
+  # What was in memory says nothing of a disk.
+  def test_a_read_that_is_not_cold_is_no_result
+    row = Bench.row("file_random_cold").new(Bench.peer("threads").new.tap(&:setup), 0.05)
+    skip row.missing if row.missing
+    row.prepare
+    row.call
+
+    assert_equal row.operations, row.result
+    row.instance_variable_set(:@before, row.send(:read_bytes))
+    row.call
+
+    assert_match(/\Aonly \d+ of \d+ bytes were read from the disk/, assert_raises(RuntimeError) { row.result }.message)
+  end
+
+  def test_yjit_is_there_or_refused
+    if system(RbConfig.ruby, "--yjit", "-e", "exit RubyVM::YJIT.enabled?", err: File::NULL)
+      report("--yjit", "--scale", "0.001", "--rounds", "1", "--no-strace", "--peers", "threads", "spawn") do |table, json|
+        assert_equal "yjit", json[:peers][:threads][:jit]
+        assert_match(/^JIT: yjit/, table)
+      end
+    else
+      table, errors, status = bench("--yjit", "spawn")
+
+      assert_equal [2, "", 1], [status.exitstatus, table, errors.lines.size]
+      assert_match(/this Ruby has no YJIT/, errors)
+    end
   end
 
   # As a program that never ends; it is not asked a second time.

@@ -204,6 +204,16 @@ class CLITest < EagainTest
     end
   end
 
+  def test_bench_without_a_checkout_says_so_whatever_it_is_asked_for
+    %w[exe lib].each { |folder| FileUtils.cp_r(File.join(ROOT, folder), @directory) }
+    [%w[bench], %w[bench pipes --json x.json], %w[bench --yjit]].each do |command|
+      out, err, status = run_here(RbConfig.ruby, "exe/eagain", *command)
+      assert_equal ["", 2], [out, status.exitstatus], err
+      assert_match(/\Aeagain: bench needs a checkout of the sources.*\n\z/, err)
+    end
+    assert_match(/\AUsage: eagain bench/, run_here(RbConfig.ruby, "exe/eagain", "bench", "--help").first)
+  end
+
   def test_works_from_any_directory_through_a_link
     link = File.join(@directory, "link")
     File.symlink(EXE, link)

@@ -17,7 +17,8 @@ module Eagain
           it.separator "Runs the benchmarks of a source checkout; this is an installed gem without them."
           it.separator ""
         end
-        options.parse(arguments)
+        # The other options are those of bench/run, which is not there to refuse them.
+        options.parse(arguments & %w[-h --help])
         raise Error, "bench needs a checkout of the sources: the gem does not contain bench/"
       end
     end
