@@ -47,7 +47,7 @@ module Bench
       @ours, @others = entries.partition { |entry| peers.dig(entry.name, :ours) }
       @ours = @ours.reject { |entry| %w[own patched].include?(kinds[entry]) }
       schedulers = @others.select { |entry| kinds[entry] == "scheduler" }
-      @rivals = schedulers.empty? ? @others : schedulers
+      @rivals = schedulers.empty? ? @others.reject { |entry| kinds[entry] == "own" } : schedulers
     end
 
     # String: "wall time"

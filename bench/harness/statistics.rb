@@ -37,13 +37,13 @@ module Bench
       { median: median, min: sorted.first, max: sorted.last }
     end
 
-    # Gives each peer's result its median times over the least of the peers that are neither ours nor a floor, and
-    # over the floor's; wall and CPU each on its own.
+    # Gives each peer's result its median times over the least of the other schedulers (where there is none, of all
+    # that are not ours), and over the floor's; wall and CPU each on its own.
     def compare(results)
-      floors, others = results.partition { |name, _| Bench.peer(name).floor? }
-      others = others.reject { |name, _| Bench.peer(name).ours? }
-      best = least(others)
-      floor = least(floors)
+      others = results.reject { |name, _| Bench.peer(name).ours? }.group_by { |name, _| Bench.peer(name).kind }
+      floor = least(others.delete(:floor).to_a)
+      others.delete(:own)
+      best = least(others[:scheduler] || others.values.flatten(1))
       results.each_value do |result|
         result[:ratio] = best.to_h { |time, seconds| [time, over(result.dig(time, :median), seconds)] }
         result[:floor_ratio] = floor.to_h { |time, seconds| [time, over(result.dig(time, :median), seconds)] }

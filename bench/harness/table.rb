@@ -116,7 +116,7 @@ module Bench
 
     def legend
       units = @report[:rows].map { |name, row| "#{row[:unit]} (#{name})" }.join(", ")
-      "Medians. cpu: user + system of the process. of best: over the least of the peers that are not ours (nor C). of C: over the same in C.\n" \
+      "Medians. cpu: user + system of the process. of best: over the least of the other schedulers (where there is none, of the others). of C: over the same in C.\n" \
         "calls: system calls per #{units}, start-up not counted.\n" \
         "p50, p99: of single requests, each process by itself. KiB each: resident set for each one that waits.\n"
     end
