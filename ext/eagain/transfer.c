@@ -361,7 +361,8 @@ static ea_result transfer_loop(struct transfer *t, ea_result blocked, int64_t *d
         t->done += (size_t)r;
         if (t->done >= t->length && !(t->write && t->length == 0))
             break;
-        transfer_look(t);
+        if (t->offset + t->done < t->size)
+            transfer_look(t);
     }
     return r;
 }
