@@ -56,9 +56,11 @@ module Bench
         nil
       end
 
-      # nil, or why a count of system calls would say nothing about it (String). With an argument, sets it.
-      def untraced(reason = @untraced)
-        @untraced = reason
+      # nil, or why a count of system calls would say nothing about it (String). A subclass has its superclass's.
+      # With an argument, sets it.
+      def untraced(reason = nil)
+        @untraced = reason if reason
+        @untraced || (superclass.untraced if superclass.respond_to?(:untraced))
       end
     end
 

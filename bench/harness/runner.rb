@@ -99,12 +99,17 @@ module Bench
       results = peers.to_h { |peer| [peer, { samples: [], failures: [] }] }
       turns = (0...@rounds).flat_map { |round| peers.rotate(round).map { |peer| [peer, round] } }
       turns.each_with_index do |(peer, round), index|
-        take_sample(name, peer, round, results[peer], index.fdiv(turns.size))
+        take_sample(name, peer, round, results[peer], index.fdiv(steps(peers)))
       end
       summarise(name, results)
       { title: row.title, group: row.group, unit: row.unit, headline: row.headline, aim: row.aim,
         operations: row.new(nil, @scale).operations, versions: versions(row), sizes: row.sizes(@scale), ends: (row.ends(@scale) if row.sizes(@scale)),
         left_out: left_out, peers: results }.compact
+    end
+
+    # Integer: each peer's rounds, and its runs under strace.
+    def steps(peers)
+      peers.size * (@rounds + (@strace ? 1 : 0))
     end
 
     # Hash of what the row needs besides its peers.
@@ -115,9 +120,9 @@ module Bench
 
     def summarise(name, results)
       sizes = Bench.row(name).sizes(@scale)
-      results.each do |peer, result|
+      results.each_with_index do |(peer, result), index|
         figures = sizes ? Statistics.of_sizes(result[:samples], sizes.last) : Statistics.of(result[:samples])
-        result.merge!(figures, count_calls(name, peer))
+        result.merge!(figures, count_calls(name, peer, (results.size * @rounds + index).fdiv(steps(results))))
       end
       Statistics.compare(results)
     end
@@ -162,12 +167,12 @@ module Bench
       result[:failures] << "round #{round + 1}#{", #{size} at a time" if size}: #{e.message}"
     end
 
-    def count_calls(row, peer)
+    def count_calls(row, peer, share)
       return { calls: nil, calls_note: "--no-strace" } unless @strace
       return { calls: nil, calls_note: Bench.row(row).untraced } if Bench.row(row).untraced
       return { calls: nil, calls_note: "strace not installed" } unless ChildProcess.strace?
 
-      tell "#{row}: under strace, #{peer}", 1
+      tell "#{row}: under strace, #{peer}", share
       { calls: calls_per_operation(row, peer), calls_note: nil }
     rescue ChildProcess::Failed => e
       { calls: nil, calls_note: "strace: #{e.message}" }
