@@ -18,6 +18,7 @@ struct uring_ops {
     uint32_t lending;               /* how many are in flight that use memory of their owners' */
     struct io_uring_buf_ring *ring; /* NULL: none yet */
     char *memory;                   /* of the buffers */
+    uint32_t buffers;               /* how many there are */
     bool failed;                    /* there is no such ring to be had */
     bool renewed;                   /* the ring is another than the first: no operations any more */
     /* Events that were collected while somebody waited for the end of an operation. */

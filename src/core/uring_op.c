@@ -21,8 +21,10 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* A power of two. More are ready to be read in one turn only where a turn takes long. */
+/* Buffers, at first and at most, powers of two: as many descriptors may bring something in one turn. The kernel
+ * takes them in turn, so that each will have been touched before long. */
 #define BUFFERS 256
+#define BUFFERS_MAX 1024
 
 /* Later than some headers. */
 #define OP_WAITID 50
@@ -71,13 +73,18 @@ static void *map(size_t size) {
     return at == MAP_FAILED ? NULL : at;
 }
 
-#define RING_SIZE (BUFFERS * sizeof(struct io_uring_buf))
-#define MEMORY_SIZE ((size_t)BUFFERS * EA_OP_RECEIVE_MAX)
+#define RING_SIZE (BUFFERS_MAX * sizeof(struct io_uring_buf))
+#define MEMORY_SIZE ((size_t)BUFFERS_MAX * EA_OP_RECEIVE_MAX)
 
 static void offer_buffer(struct uring_ops *ops, uint16_t id) {
     io_uring_buf_ring_add(ops->ring, ops->memory + (size_t)id * EA_OP_RECEIVE_MAX,
-                          EA_OP_RECEIVE_MAX, id, io_uring_buf_ring_mask(BUFFERS), 0);
+                          EA_OP_RECEIVE_MAX, id, io_uring_buf_ring_mask(BUFFERS_MAX), 0);
     io_uring_buf_ring_advance(ops->ring, 1);
+}
+
+static void offer_more(struct uring_ops *ops, uint32_t more) {
+    for (uint32_t i = 0; i < more && ops->buffers < BUFFERS_MAX; i++)
+        offer_buffer(ops, (uint16_t)ops->buffers++);
 }
 
 static void unmap_buffers(struct uring_ops *ops) {
@@ -98,15 +105,14 @@ static bool have_buffers(struct uring *u) {
     ops->ring = map(RING_SIZE);
     ops->memory = map(MEMORY_SIZE);
     struct io_uring_buf_reg reg = {.ring_addr = (uint64_t)(uintptr_t)ops->ring,
-                                   .ring_entries = BUFFERS};
+                                   .ring_entries = BUFFERS_MAX};
     if (!ops->ring || !ops->memory || io_uring_register_buf_ring(&u->ring, &reg, 0) != 0) {
         unmap_buffers(ops);
         ops->failed = true;
         return false;
     }
     io_uring_buf_ring_init(ops->ring);
-    for (unsigned i = 0; i < BUFFERS; i++)
-        offer_buffer(ops, (uint16_t)i);
+    offer_more(ops, BUFFERS);
     return true;
 }
 
@@ -249,6 +255,8 @@ static struct ea_op *completed(struct ea_poll *poll, const struct ea_poll_event 
     struct ea_op *op = ops->slots[index].op;
     land(ops, op);
     op->result = event->result;
+    if (EA_UNLIKELY(event->result == -ENOBUFS && op->kind == EA_OP_RECEIVE && ops->ring))
+        offer_more(ops, ops->buffers);
     if (has_buffer(event)) {
         if (event->result > 0)
             op->buffer = buffer_of(event);
