@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 
 /* How often this process is a forked child: schedulers made before the last fork must not touch
  * what they share with the parent. */
@@ -86,6 +87,20 @@ static void unknown_backend(const char *source, VALUE name) {
              name, known);
 }
 
+/* May its thread go on in another native thread? Then the kernel carries out no operations for it (op.h). Where
+ * take_thread() can see to it that it does not, it may not. */
+static bool changes_native_threads(void) {
+#ifdef HAVE_RB_THREAD_LOCK_NATIVE_THREAD
+    return false;
+#else
+    const char *m_n = getenv("RUBY_MN_THREADS");
+    if (m_n && atoi(m_n) > 0)
+        return true;
+    VALUE ractor = rb_path2class("Ractor");
+    return rb_funcall(ractor, rb_intern("current"), 0) != rb_funcall(ractor, rb_intern("main"), 0);
+#endif
+}
+
 /* call-seq: Eagain::Scheduler.new(backend: nil)
  *
  * backend: "epoll", "io_uring" or "poll", or a Symbol; nil takes what the environment variable
@@ -112,6 +127,7 @@ static VALUE scheduler_initialize(int argc, VALUE *argv, VALUE self) {
         unknown_backend(" in EAGAIN_BACKEND", rb_str_new_cstr(getenv("EAGAIN_BACKEND")));
     if (rc < 0)
         rb_syserr_fail(-rc, "Eagain::Scheduler");
+    scheduler->poll.no_operations = changes_native_threads();
     scheduler->fibers = st_init_numtable();
     scheduler->foreign_limit = 64;
     scheduler->budget = 1;
