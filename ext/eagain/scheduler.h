@@ -401,4 +401,21 @@ bool ea_io_external(VALUE io);
 /* The T_FILE behind what a hook was given. */
 VALUE ea_io_of(VALUE io);
 
+/* --- transfer.c and usual.c: each the other's half. */
+
+/* The number's entry, with a first guess at what it is: a wrong one costs a system call, once. */
+struct ea_fd *ea_io_entry(struct ea_scheduler *scheduler, VALUE io);
+/* When IO#timeout, beginning now, is over. */
+int64_t ea_io_deadline(VALUE io);
+/* It is over: raises. */
+NORETURN(void ea_io_timed_out(struct ea_fiber *self));
+#if EA_RB_SCHEDULER_VERSION < 4
+/* io_read and io_write of the whole buffer (a length of 0) on a T_FILE. */
+VALUE ea_usual_read(VALUE self, VALUE io, VALUE buffer);
+VALUE ea_usual_write(VALUE self, VALUE io, VALUE buffer);
+/* What is left to do after an attempt that said r; 0: there was none. */
+VALUE ea_transfer_rest(struct ea_scheduler *scheduler, VALUE io, VALUE buffer, bool write,
+                       ea_result r);
+#endif
+
 #endif

@@ -15,8 +15,7 @@
 #include <sys/vfs.h>
 #endif
 
-/* The number's entry, with a first guess at what it is: a wrong one costs a system call, once. */
-static struct ea_fd *io_entry(struct ea_scheduler *scheduler, VALUE io) {
+struct ea_fd *ea_io_entry(struct ea_scheduler *scheduler, VALUE io) {
     struct ea_fd *fd = ea_fd_get(&scheduler->poll.fds, ea_io_number(io));
     if (RB_UNLIKELY(!fd))
         rb_syserr_fail(errno, "eagain");
@@ -85,7 +84,7 @@ struct transfer {
 static void transfer_look(struct transfer *t) {
     void *base;
     const void *read_base;
-    t->fd = io_entry(t->scheduler, t->io);
+    t->fd = ea_io_entry(t->scheduler, t->io);
     uint32_t no_nowait = t->write ? EA_FD_NO_NOWAIT_WRITE : EA_FD_NO_NOWAIT;
     if (RB_UNLIKELY(t->fd->known & (no_nowait | EA_FD_REGULAR)))
         learn_regular(t->scheduler, t->io, t->fd);
@@ -147,7 +146,7 @@ static ea_result transfer_blocking(const struct transfer *t, char *at, size_t le
     return b.result;
 }
 
-static int64_t io_deadline(VALUE io) {
+int64_t ea_io_deadline(VALUE io) {
 #ifdef HAVE_RB_IO_TIMEOUT
     VALUE timeout = rb_io_timeout(io);
     if (RB_UNLIKELY(!NIL_P(timeout)))
@@ -158,8 +157,8 @@ static int64_t io_deadline(VALUE io) {
     return EA_TIME_NEVER;
 }
 
-NORETURN(static void raise_io_timeout(void));
-static void raise_io_timeout(void) {
+void ea_io_timed_out(struct ea_fiber *self) {
+    ea_fiber_release_buffer(self);
 #ifdef HAVE_RB_IO_TIMEOUT
     rb_raise(rb_eIOTimeoutError, "Blocking operation timed out!");
 #else
@@ -173,17 +172,15 @@ static ea_result transfer_wait(struct transfer *t, ea_result blocked, char *at, 
                                int64_t *deadline) {
     struct ea_fiber *self = ea_fiber_current(t->scheduler);
     if (*deadline == 0)
-        *deadline = io_deadline(t->io);
+        *deadline = ea_io_deadline(t->io);
     self->buffer = t->buffer;
     if (t->positional || t->fd->known & EA_FD_ALWAYS_READY) {
         blocked = transfer_blocking(t, at, len);
     } else {
         unsigned events = blocked == EA_WAIT_READABLE ? EA_READABLE : EA_WRITABLE;
         int number = t->fd->fd;
-        if (ea_io_park(self, t->io, number, events, *deadline, EA_PARK_DRY) == 0) {
-            ea_fiber_release_buffer(self);
-            raise_io_timeout();
-        }
+        if (ea_io_park(self, t->io, number, events, *deadline, EA_PARK_DRY) == 0)
+            ea_io_timed_out(self);
     }
     self->buffer = Qfalse;
     return blocked;
@@ -399,15 +396,15 @@ static ea_result transfer_keeping_turn(struct transfer *t, ea_result blocked, in
     return keep.result;
 }
 
-static ea_result transfer_all(struct transfer *t, int64_t *deadline) {
-    ea_result r = transfer_loop(t, 0, deadline);
+static ea_result transfer_all(struct transfer *t, ea_result blocked, int64_t *deadline) {
+    ea_result r = transfer_loop(t, blocked, deadline);
     return RB_LIKELY(!t->turn) ? r : transfer_keeping_turn(t, r, deadline);
 }
 
 static VALUE gated_body(VALUE arg) {
     struct keep_turn *keep = (struct keep_turn *)arg;
     gate_enter(keep->t);
-    keep->result = transfer_all(keep->t, keep->deadline);
+    keep->result = transfer_all(keep->t, 0, keep->deadline);
     return Qnil;
 }
 
@@ -436,8 +433,23 @@ static VALUE transfer_run(struct transfer *t) {
     t->may_refuse = t->length == 0;
     transfer_account(t);
     bool gated = t->write && t->fd->writer;
-    ea_result r = RB_LIKELY(!gated) ? transfer_all(t, &deadline) : transfer_gated(t, &deadline);
+    ea_result r = RB_LIKELY(!gated) ? transfer_all(t, 0, &deadline) : transfer_gated(t, &deadline);
     return transfer_result(t, r);
+}
+
+VALUE ea_transfer_rest(struct ea_scheduler *scheduler, VALUE io, VALUE buffer, bool write,
+                       ea_result r) {
+    struct transfer t = {.scheduler = scheduler, .io = io, .buffer = buffer, .write = write};
+    if (r == 0)
+        return transfer_run(&t);
+    int64_t deadline = 0;
+    transfer_look(&t);
+    if (ea_is_count(r) || ea_is_wait(r)) {
+        t.may_refuse = true;
+        t.done = r > 0 ? (size_t)r : 0;
+        r = transfer_all(&t, r > 0 ? 0 : r, &deadline);
+    }
+    return transfer_result(&t, r);
 }
 #else
 /* One transfer of at most length bytes. Would-block is the caller's to wait for, but for what
@@ -492,6 +504,9 @@ static VALUE positional_without_gvl(VALUE io, VALUE buffer, bool write, off_t fr
     return r < 0 ? INT2FIX(-errno) : LONG2FIX(r);
 }
 
+/* Apart, so that the usual case has no frame of it below. */
+NOINLINE(static VALUE hook_transfer(VALUE self, VALUE io, VALUE buffer, bool write,
+                                    const VALUE *from, VALUE length, VALUE offset));
 static VALUE hook_transfer(VALUE self, VALUE io, VALUE buffer, bool write, const VALUE *from,
                            VALUE length, VALUE offset) {
     if (from && !ruby_thread_has_gvl_p())
@@ -521,9 +536,20 @@ static VALUE hook_transfer(VALUE self, VALUE io, VALUE buffer, bool write, const
  * and the same for io_write and io_pwrite. They return the count of bytes, or -errno. Up to 3,
  * length is the least progress to make, and they wait for it; from 4 on it is the most, in one
  * transfer, and would-block is -EAGAIN. */
+#if EA_RB_SCHEDULER_VERSION < 4
+static bool is_usual(VALUE io, VALUE length, VALUE offset) {
+    return RB_LIKELY(length == INT2FIX(0) && offset == INT2FIX(0) && RB_TYPE_P(io, T_FILE));
+}
+#else
+#define is_usual(io, length, offset) false
+#define ea_usual_read(self, io, buffer) Qfalse
+#define ea_usual_write(self, io, buffer) Qfalse
+#endif
 #if EA_RB_SCHEDULER_VERSION < 2
 #define BUFFERED_HOOKS(verb, write)                                                                \
     static VALUE hook_io_##verb(VALUE self, VALUE io, VALUE buffer, VALUE length) {                \
+        if (is_usual(io, length, INT2FIX(0)))                                                      \
+            return ea_usual_##verb(self, io, buffer);                                              \
         return hook_transfer(self, io, buffer, write, NULL, length, INT2FIX(0));                   \
     }                                                                                              \
     static VALUE hook_io_p##verb(VALUE self, VALUE io, VALUE buffer, VALUE length, VALUE from) {   \
@@ -539,6 +565,8 @@ static VALUE hook_transfer(VALUE self, VALUE io, VALUE buffer, bool write, const
 #define BUFFERED_HOOKS(verb, write)                                                                \
     static VALUE hook_io_##verb(VALUE self, VALUE io, VALUE buffer,                                \
                                 IN_ORDER(VALUE length, VALUE offset)) {                            \
+        if (is_usual(io, length, offset))                                                          \
+            return ea_usual_##verb(self, io, buffer);                                              \
         return hook_transfer(self, io, buffer, write, NULL, length, offset);                       \
     }                                                                                              \
     static VALUE hook_io_p##verb(VALUE self, VALUE io, VALUE buffer, VALUE from,                   \

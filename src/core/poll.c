@@ -366,8 +366,9 @@ static void recheck(struct ea_poll *poll, struct ea_fd *fd, short revents) {
 
 /* One batch of a stage's sleepers that are due, oldest first. Returns how many. */
 static int check_batch(struct ea_poll *poll, int stage) {
-    struct pollfd fds[CHECK_BATCH];
-    uint32_t generations[CHECK_BATCH];
+    /* Not on the stack: it may be the small one of whichever sleeper asks, and would touch two pages more. */
+    static _Thread_local struct pollfd fds[CHECK_BATCH];
+    static _Thread_local uint32_t generations[CHECK_BATCH];
     struct ea_link *list = &poll->parked[stage];
     int next = stage + 1 < EA_CHECK_STAGES ? stage + 1 : stage;
     nfds_t count = 0;
