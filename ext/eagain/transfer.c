@@ -277,15 +277,13 @@ static ea_result transfer_receive(struct transfer *t, size_t len, int64_t *deadl
     struct ea_fiber *self = ea_fiber_current(t->scheduler);
     struct ea_op op;
     if (*deadline == 0)
-        *deadline = io_deadline(t->io);
+        *deadline = ea_io_deadline(t->io);
     ea_op_init(&op, EA_OP_RECEIVE, t->fd->fd);
     op.len = len;
     self->buffer = t->buffer;
     ea_result r = ea_operation_receive(self, t->io, &op, *deadline);
-    if (RB_UNLIKELY(r == -ETIMEDOUT)) {
-        ea_fiber_release_buffer(self);
-        raise_io_timeout();
-    }
+    if (RB_UNLIKELY(r == -ETIMEDOUT))
+        ea_io_timed_out(self);
     self->buffer = Qfalse;
     const char *bytes = ea_op_take(&t->scheduler->poll, &op);
     transfer_look(t);

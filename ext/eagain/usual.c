@@ -26,6 +26,8 @@ static VALUE answer(ea_result r) {
 VALUE ea_usual_read(VALUE self, VALUE io, VALUE buffer) {
     struct ea_scheduler *scheduler = ea_scheduler_get(self);
     int64_t deadline = 0;
+    if (scheduler->poll.backend->operations) /* the kernel may be handed the read */
+        return ea_transfer_rest(scheduler, io, buffer, false, 0);
     ea_fiber_account(scheduler, buffer);
     for (;;) {
         struct ea_fd *fd = ea_io_entry(scheduler, io);
