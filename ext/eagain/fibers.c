@@ -1,6 +1,8 @@
 /* Records of fibers, and the run queue. See struct ea_fiber for what a record is. */
 #include "scheduler.h"
 
+#include <stdlib.h>
+
 static void fiber_woken(struct ea_waiter *waiter) {
     struct ea_fiber *record = EA_CONTAINER(waiter, struct ea_fiber, waiter);
     if (record->state == EA_FIBER_PARKED)
@@ -61,7 +63,7 @@ static void detach_record(struct ea_fiber *record) {
 
 static void free_record(struct ea_fiber *record) {
     detach_record(record);
-    xfree(record);
+    free(record);
 }
 
 void ea_fiber_drop(struct ea_fiber *record) {
@@ -136,7 +138,7 @@ static void sweep_records(struct ea_scheduler *scheduler, struct sweep sweep) {
          * than its own books, as its poller may be gone. */
         record->abandoned = true;
         if (!has_frames)
-            xfree(record);
+            free(record);
     }
 }
 
@@ -154,7 +156,11 @@ void ea_fibers_drop_all(struct ea_scheduler *scheduler, const struct ea_fiber *k
         (struct sweep){.keep = keep, .keep_too = keep_too, .all = true, .keep_idle = keep_idle});
 }
 
-void ea_fiber_init(struct ea_fiber *record, struct ea_scheduler *scheduler, VALUE fiber) {
+/* Ruby is not told of this memory: it goes with the fiber, and to collect garbage would not give it back. */
+struct ea_fiber *ea_fiber_new(struct ea_scheduler *scheduler, VALUE fiber) {
+    struct ea_fiber *record = calloc(1, sizeof(*record));
+    if (!record)
+        rb_memerror();
     record->fiber = fiber;
     record->exception = record->io = record->buffer = record->blocker = Qfalse;
     record->scheduler = scheduler;
@@ -164,6 +170,7 @@ void ea_fiber_init(struct ea_fiber *record, struct ea_scheduler *scheduler, VALU
     ea_link_init(&record->gate);
     ea_waiter_init(&record->waiter, &scheduler->poll, fiber_woken);
     record->waiter.valid = fiber_valid;
+    return record;
 }
 
 struct ea_fiber *ea_fiber_make(struct ea_scheduler *scheduler, VALUE fiber, bool own) {
@@ -176,8 +183,7 @@ struct ea_fiber *ea_fiber_make(struct ea_scheduler *scheduler, VALUE fiber, bool
     struct ea_fiber *stale = own ? ea_fiber_find(scheduler, fiber) : NULL;
     if (stale)
         ea_fiber_drop(stale);
-    struct ea_fiber *record = ZALLOC(struct ea_fiber);
-    ea_fiber_init(record, scheduler, fiber);
+    struct ea_fiber *record = ea_fiber_new(scheduler, fiber);
     record->own = own;
     record->started = !own;
     if (own) {
@@ -294,7 +300,7 @@ static int abandon_record(st_data_t key, st_data_t value, st_data_t unused) {
         struct ea_fiber *handler = record->handler;
         if (record->job)
             record->job->fiber = NULL;
-        xfree(record);
+        free(record);
         record = handler;
     }
     return ST_DELETE;
@@ -309,7 +315,7 @@ void ea_fibers_abandon(struct ea_scheduler *scheduler) {
         struct ea_fiber *record = EA_CONTAINER(scheduler->ready.next, struct ea_fiber, ready);
         ea_fiber_unready(record);
         if (record->standin)
-            xfree(record);
+            free(record);
     }
     for (int i = 0; i < EA_CHECK_STAGES; i++)
         ea_link_init(&poll->parked[i]);

@@ -77,8 +77,7 @@ static VALUE scheduler_yield(VALUE self) {
 /* An operation's stand-in for its fiber (interface version 5) is queued like a fiber: when its turn
  * comes it is transferred to, which raises in the fiber while the operation lasts. */
 static VALUE interrupt_standin(struct ea_scheduler *scheduler, VALUE target) {
-    struct ea_fiber *record = ZALLOC(struct ea_fiber);
-    ea_fiber_init(record, scheduler, target);
+    struct ea_fiber *record = ea_fiber_new(scheduler, target);
     record->standin = record->started = true;
     ea_fiber_ready(record, false);
     ea_poll_nudge(&scheduler->poll);

@@ -123,8 +123,7 @@ struct ea_fiber *ea_fiber_handle(struct ea_fiber *away) {
         away = away->handler;
     if (!away->away)
         return away;
-    struct ea_fiber *handler = ZALLOC(struct ea_fiber);
-    ea_fiber_init(handler, away->scheduler, away->fiber);
+    struct ea_fiber *handler = ea_fiber_new(away->scheduler, away->fiber);
     handler->started = handler->handles = true;
     away->handler = handler;
     ea_fiber_resumed_by(handler, away);

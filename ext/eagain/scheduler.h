@@ -205,8 +205,8 @@ static inline bool ea_error_is(VALUE error, VALUE klass) {
 struct ea_fiber *ea_fiber_current(struct ea_scheduler *scheduler);
 struct ea_fiber *ea_fiber_find(struct ea_scheduler *scheduler, VALUE fiber);
 struct ea_fiber *ea_fiber_make(struct ea_scheduler *scheduler, VALUE fiber, bool own);
-/* The links of a record that was zeroed. */
-void ea_fiber_init(struct ea_fiber *record, struct ea_scheduler *scheduler, VALUE fiber);
+/* A record that is in no list and no table. NoMemoryError. */
+struct ea_fiber *ea_fiber_new(struct ea_scheduler *scheduler, VALUE fiber);
 /* Takes a record out and frees it. */
 void ea_fiber_drop(struct ea_fiber *record);
 /* Makes it runnable, at the front or the back. It is PARKED or new. */
