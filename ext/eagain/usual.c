@@ -26,22 +26,24 @@ static VALUE answer(ea_result r) {
 VALUE ea_usual_read(VALUE self, VALUE io, VALUE buffer) {
     struct ea_scheduler *scheduler = ea_scheduler_get(self);
     int64_t deadline = 0;
-    if (scheduler->poll.backend->operations) /* the kernel may be handed the read */
-        return ea_transfer_rest(scheduler, io, buffer, false, 0);
     ea_fiber_account(scheduler, buffer);
     for (;;) {
         struct ea_fd *fd = ea_io_entry(scheduler, io);
         void *base;
         size_t size;
         rb_io_buffer_get_bytes_for_writing(buffer, &base, &size);
-        if (RB_UNLIKELY(!is_plain(fd) || size == 0))
+        bool first = deadline == 0;
+        bool hand_over = first && fd->dry >= EA_DRY_ENOUGH; /* to the kernel; only io_uring does */
+        if (RB_UNLIKELY(!is_plain(fd) || size == 0 || hand_over))
             return ea_transfer_rest(scheduler, io, buffer, false, 0);
         ea_result r = ea_try_read(fd, base, size);
+        if (first && scheduler->poll.backend->operations)
+            ea_fd_tried(fd, r == EA_WAIT_READABLE);
         if (r != EA_WAIT_READABLE)
             return answer(r);
         if (RB_UNLIKELY(!is_plain(fd)))
             return ea_transfer_rest(scheduler, io, buffer, false, r);
-        if (deadline == 0) {
+        if (first) {
             if (ea_caller(scheduler) == EA_CALLER_OTHER) {
                 ea_poll_saw_dry(&scheduler->poll, fd, EA_READABLE);
                 return INT2FIX(-EAGAIN);
