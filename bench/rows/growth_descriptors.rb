@@ -12,7 +12,7 @@ module Bench
       LEAST = 3
       AT_ONCE = 10
       MESSAGE = ("*" * 64).freeze
-      PORTS = 20_000
+      PORTS = 10_000
       OTHERS = 100
 
       title "100,000 messages to 10 to 100,000 UDP sockets, each with a task that reads; 10 messages at a time"
@@ -34,9 +34,9 @@ module Bench
 
       def prepare
         Descriptors.raise_limit(@size + OTHERS)
-        # An address has ports for some of them.
+        # An address has ports for some of them, and another process has other addresses.
         @sockets = Array.new(@size) do |number|
-          Socket.new(:INET, :DGRAM).tap { |socket| socket.bind(Addrinfo.udp("127.0.0.#{1 + number / PORTS}", 0)) }
+          Socket.new(:INET, :DGRAM).tap { |socket| socket.bind(Addrinfo.udp("127.#{1 + Process.pid % 250}.#{number / PORTS}.1", 0)) }
         end
         @addresses = @sockets.map { |socket| socket.getsockname }.shuffle(random: Random.new(1))
       end

@@ -244,10 +244,10 @@ class TestBench < Minitest::Test
 
   # As a program that never ends; it is not asked a second time.
   def test_a_peer_that_hangs_is_named_once
-    table, _, status = bench("--scale", "5", "--rounds", "3", "--no-strace", "--timeout", "0.5", "--peers", "threads", "spawn")
+    table, _, status = bench("--scale", "50", "--rounds", "3", "--no-strace", "--timeout", "3", "--peers", "threads", "spawn")
 
     assert_equal 1, status.exitstatus
-    assert_equal ["failed: spawn, threads: round 1: no answer after 0.5 s"], table.lines(chomp: true).grep(/failed/)
+    assert_equal ["failed: spawn, threads: round 1: no answer after 3.0 s"], table.lines(chomp: true).grep(/failed/)
   end
 
   def test_wrong_usage_is_one_line_and_status_2
