@@ -278,10 +278,23 @@ static VALUE operation_thread(void *arg) {
     return rb_ensure(operation_body, (VALUE)arg, operation_end, (VALUE)arg);
 }
 
-/* Ruby 3.4 has no way to call the work without a thread of Ruby's. */
+static VALUE operation_start(VALUE arg) {
+    return rb_thread_create(operation_thread, (void *)arg);
+}
+
+/* Ruby 3.4 has no way to call the work without a thread of Ruby's. If there can be none, it is done here. */
 static void work_elsewhere(struct ea_scheduler *scheduler, VALUE work) {
     struct operation op = {.fiber = ea_fiber_current(scheduler), .work = work};
-    VALUE thread = rb_thread_create(operation_thread, &op);
+    VALUE before = rb_errinfo();
+    int state = 0;
+    VALUE thread = rb_protect(operation_start, (VALUE)&op, &state);
+    if (state && !ea_error_is(rb_errinfo(), rb_eThreadError))
+        rb_jump_tag(state);
+    if (state) {
+        rb_set_errinfo(before);
+        work_here(work);
+        return;
+    }
     scheduler->offloaded++;
     ea_bound_begin(scheduler);
     ea_fiber_park_masked(op.fiber, &op.done);

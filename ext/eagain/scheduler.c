@@ -284,15 +284,24 @@ static VALUE close_ensure(VALUE self) {
     return Qnil;
 }
 
+/* Does another thread run it, which may be asleep in its poller? */
+static bool is_anothers(const struct ea_scheduler *scheduler) {
+    return scheduler->thread && scheduler->thread != rb_thread_current() &&
+           RTEST(rb_funcall(scheduler->thread, rb_intern("alive?"), 0));
+}
+
 /* call-seq: close -> nil
  *
  * Runs to the end, then gives back what the scheduler holds. Called by Ruby at the end of the thread
- * and by Fiber.set_scheduler. Harmless when closed already. */
+ * and by Fiber.set_scheduler. Harmless when closed already. ThreadError in another thread than the one that it
+ * runs, while that is alive. */
 static VALUE scheduler_close(VALUE self) {
     struct ea_scheduler *scheduler = RTYPEDDATA_DATA(self);
     if (!scheduler->open)
         return Qnil;
     scheduler = ea_scheduler_get(self);
+    if (is_anothers(scheduler))
+        rb_raise(rb_eThreadError, "the scheduler belongs to another thread");
     if (scheduler->closing)
         return Qnil;
     if (scheduler->runner && !scheduler->forked)

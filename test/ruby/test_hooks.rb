@@ -387,6 +387,16 @@ class HooksTest < EagainTest
       end
     end
 
+    def test_blocking_operation_is_done_here_when_there_can_be_no_thread
+      hooks do |scheduler|
+        ThreadGroup.new.add(Thread.current).freeze
+        worker = nil
+        scheduler.blocking_operation_wait(-> { worker = Thread.current })
+        assert_same Thread.current, worker
+        assert_nil $!
+      end
+    end
+
     # A method of File's, whose work is taken to be brief until it turns out not to be.
     def test_brief_work_goes_to_another_thread_only_while_it_is_slow
       def File.__work__(work) = Fiber.scheduler.blocking_operation_wait(work)

@@ -215,6 +215,23 @@ class ThreadsTest < EagainTest
     end
   end
 
+  def test_another_thread_cannot_close_it
+    only_ours
+    scheduler = new_scheduler
+    r, w = IO.pipe
+    thread = Thread.new do
+      Fiber.set_scheduler(scheduler)
+      Fiber.new { r.read(1) }.resume # asleep in the poller, though not in #run
+    end
+    await("sleeper") { scheduler.stats[:parked] == 1 && thread.status == "sleep" }
+    error = assert_raises(ThreadError) { scheduler.close }
+    assert_equal "the scheduler belongs to another thread", error.message
+    w.write("x")
+    assert_equal "x", thread.value
+    assert_predicate scheduler, :closed?
+    close_all(r, w)
+  end
+
   def test_thread_ends_while_fibers_of_it_are_parked
     only_ours
     # A thread that is killed leaves its fibers; nothing may touch them afterwards.
