@@ -457,7 +457,7 @@ class RegressionsSwitchTest < EagainTest
 
   # Process.wait returned nil.
   def test_thread_that_waits_for_a_child_is_killed
-    schedule do
+    schedule(scheduler: new_scheduler(backend: "epoll")) do # io_uring needs no thread
       pid = spawn("sleep 5")
       before = Thread.list
       waiting = task { Process.wait(pid, Process::WUNTRACED) rescue $! }
