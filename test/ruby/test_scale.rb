@@ -130,6 +130,26 @@ class ScaleTest < EagainTest
   end
 
   # Where Ruby gives the stack of an ended fiber back at once, nobody has to collect it; elsewhere few are kept.
+  # The Fiber, and its block with what that refers to: nothing of ours.
+  def test_a_task_that_gives_way_allocates_what_a_fiber_does
+    only_ours
+    assert_child "0\n", <<~'RUBY'
+      GC.disable
+      Fiber.set_scheduler(Eagain::Scheduler.new)
+      count = lambda do |&work|
+        before = GC.stat(:total_allocated_objects)
+        100.times(&work)
+        GC.stat(:total_allocated_objects) - before
+      end
+      Fiber.schedule do
+        plain = -> { count.call { Fiber.new { nil }.resume } }
+        ours = -> { count.call { Fiber.schedule { sleep(0) } }.tap { sleep(0) } }
+        2.times { plain.call; ours.call }
+        p ours.call - plain.call
+      end
+    RUBY
+  end
+
   def test_no_collection_where_the_program_has_disabled_it
     only_ours
     assert_child "0\n", <<~'RUBY'
