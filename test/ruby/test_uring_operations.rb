@@ -154,14 +154,16 @@ class UringOperationsTest < EagainTest
           [reader.read_nonblock(1), reader.readpartial(100)]
         end
         sleep 0.001
-        other_writer.write("x")
-        writer.write("abc")
+        together([other_writer, "x"], [writer, "abc"])
         await { first.done? && second.done? }
         assert_equal %w[a bc], second.value
         close_all(other, other_writer)
       end
     end
   end
+
+  # Writes so that nobody runs in between: both are told of in the same turn.
+  def together(*writes) = writes.each { |writer, text| Eagain.trywrite(writer, text) }
 
   # The same by way of the scheduler: the read has succeeded, and the next wait raises.
   def test_cancelled_after_bytes_have_come
@@ -180,8 +182,7 @@ class UringOperationsTest < EagainTest
           :raised
         end
         sleep 0.001
-        other_writer.write("x")
-        writer.write("abc")
+        together([other_writer, "x"], [writer, "abc"])
         await { first.done? && second.done? }
         assert_equal ["abc", :raised], [read, second.value]
         close_all(other, other_writer)
@@ -202,8 +203,7 @@ class UringOperationsTest < EagainTest
         end
         second = task { reader.readpartial(3) }
         sleep 0.001
-        other_writer.write("x")
-        writer.write("abc")
+        together([other_writer, "x"], [writer, "abc"])
         await { first.done? && second.done? }
         assert_equal "abc", at_once(reader)
         close_all(other, other_writer)
