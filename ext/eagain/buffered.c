@@ -2,6 +2,7 @@
 #include "buffered.h"
 #include "stream.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,15 +11,50 @@
 static ID id_timeout, id_tryread, id_trywrite, id_readpartial, id_write, id_close, id_closed_p,
     option_ids[5];
 
-/* --- Bytes. Not by xmalloc: a stream that waits gives its buffers back, and such memory as comes and goes
- * would make the GC run for nothing. */
+/* --- Bytes. Not by xmalloc: who waits gives its memory back, and such as comes and goes would make the GC
+ * run for nothing. Of the usual size, some are kept for the next, in each native thread. */
+
+#define SPARES 16
+
+static _Thread_local struct {
+    char *blocks[SPARES];
+    unsigned count;
+} spares;
+
+static pthread_key_t spares_key; /* only for its destructor */
+
+static void free_spares(void *unused) {
+    (void)unused;
+    while (spares.count > 0)
+        free(spares.blocks[--spares.count]);
+}
+
+static char *allocate(size_t capa) {
+    if (RB_LIKELY(capa == SIZE && spares.count > 0))
+        return spares.blocks[--spares.count];
+    char *base = malloc(capa);
+    if (!base)
+        rb_memerror();
+    return base;
+}
+
+static void deallocate(char *base, size_t capa) {
+    if (RB_LIKELY(capa == SIZE && spares.count < SPARES)) {
+        if (RB_UNLIKELY(spares.count == 0))
+            pthread_setspecific(spares_key, &spares);
+        spares.blocks[spares.count++] = base;
+        return;
+    }
+    free(base);
+}
 
 void ea_bytes_free(struct ea_bytes *bytes) {
-    free(bytes->base);
+    if (bytes->base)
+        deallocate(bytes->base, bytes->capa);
     *bytes = (struct ea_bytes){NULL, 0, 0, 0};
 }
 
-void ea_bytes_reserve(struct ea_bytes *bytes, size_t len) {
+void ea_bytes_reserve(struct ea_bytes *bytes, size_t len, size_t least) {
     size_t length = ea_bytes_length(bytes);
     if (bytes->capa - bytes->end >= len)
         return;
@@ -29,14 +65,13 @@ void ea_bytes_reserve(struct ea_bytes *bytes, size_t len) {
         if (len > SIZE_MAX / 2 - length)
             rb_memerror();
         size_t capa = length + len > 2 * length ? length + len : 2 * length;
-        if (capa < bytes->capa)
-            capa = bytes->capa;
-        char *base = malloc(capa);
-        if (!base)
-            rb_memerror();
-        if (bytes->base)
+        capa = capa > bytes->capa ? capa : bytes->capa;
+        capa = capa > least ? capa : least;
+        char *base = allocate(capa);
+        if (bytes->base) {
             memcpy(base, bytes->base + bytes->start, length);
-        free(bytes->base);
+            deallocate(bytes->base, bytes->capa);
+        }
         bytes->base = base;
         bytes->capa = capa;
     }
@@ -44,10 +79,10 @@ void ea_bytes_reserve(struct ea_bytes *bytes, size_t len) {
     bytes->end = length;
 }
 
-void ea_bytes_append(struct ea_bytes *bytes, const char *from, size_t len) {
+void ea_bytes_append(struct ea_bytes *bytes, const char *from, size_t len, size_t least) {
     if (len == 0)
         return;
-    ea_bytes_reserve(bytes, len);
+    ea_bytes_reserve(bytes, len, least);
     memcpy(bytes->base + bytes->end, from, len);
     bytes->end += len;
 }
@@ -342,6 +377,9 @@ void ea_init_buffered(VALUE module) {
     id_write = rb_intern("write");
     id_close = rb_intern("close");
     id_closed_p = rb_intern("closed?");
+
+    if (pthread_key_create(&spares_key, free_spares) != 0)
+        rb_memerror();
 
     VALUE klass = rb_define_class_under(module, "Stream", rb_cObject);
     rb_define_alloc_func(klass, buffered_allocate);

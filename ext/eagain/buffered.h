@@ -79,9 +79,9 @@ static inline const char *ea_bytes_first(const struct ea_bytes *bytes) {
     return bytes->base + bytes->start;
 }
 
-/* Makes room for len more behind the end. NoMemoryError. */
-void ea_bytes_reserve(struct ea_bytes *bytes, size_t len);
-void ea_bytes_append(struct ea_bytes *bytes, const char *from, size_t len);
+/* Makes room for len more behind the end; where there is no memory yet, for `least`. NoMemoryError. */
+void ea_bytes_reserve(struct ea_bytes *bytes, size_t len, size_t least);
+void ea_bytes_append(struct ea_bytes *bytes, const char *from, size_t len, size_t least);
 /* The first len are gone. */
 static inline void ea_bytes_drop(struct ea_bytes *bytes, size_t len) {
     bytes->start += len;

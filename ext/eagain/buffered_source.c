@@ -94,7 +94,7 @@ static void await_turn(VALUE self, struct ea_turn *of, struct ea_patience *patie
 /* --- The source. */
 
 static void receive(struct ea_buffered *stream, const char *from, size_t len) {
-    ea_bytes_append(&stream->in, from, len);
+    ea_bytes_append(&stream->in, from, len, stream->size);
     stream->received += len;
 }
 
@@ -302,7 +302,7 @@ static ea_result attempt(VALUE self, size_t want, struct ea_straight *straight, 
     }
     if (straight && straight->len >= stream->size && ea_bytes_length(&stream->in) == 0)
         return attempt_straight(stream, straight, anew);
-    ea_bytes_reserve(&stream->in, stream->in.base && want > 1 ? want / 2 : want);
+    ea_bytes_reserve(&stream->in, stream->in.base && want > 1 ? want / 2 : want, stream->size);
     ea_result r = io_read(stream->object, stream->in.base + stream->in.end,
                           stream->in.capa - stream->in.end, anew);
     if (r > 0) {

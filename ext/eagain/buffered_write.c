@@ -17,7 +17,7 @@ static void check_writable(const struct ea_buffered *stream) {
 }
 
 static inline void accept_bytes(struct ea_buffered *stream, const char *from, size_t len) {
-    ea_bytes_append(&stream->out, from, len);
+    ea_bytes_append(&stream->out, from, len, stream->size);
     stream->accepted += len;
 }
 
