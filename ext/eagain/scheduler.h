@@ -165,7 +165,8 @@ struct ea_scheduler {
     size_t ready_count;       /* how many are READY */
     size_t peak;              /* the most own fibers at once */
     unsigned budget;          /* switches left until the kernel is asked, though fibers are ready */
-    unsigned transfers;       /* I/O that succeeded at once since the clock was last looked at */
+    size_t moved;       /* bytes that usual.c read and wrote since the kernel was last asked */
+    unsigned transfers; /* I/O that succeeded at once since the clock was last looked at */
     uint64_t switches;
     uint64_t offloaded;
     struct ea_stacks stacks;

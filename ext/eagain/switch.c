@@ -17,6 +17,9 @@
 /* How many switches, and nanoseconds, runnable fibers may take before the kernel is asked. */
 #define SWITCHES 64
 #define SLICE ((int64_t)1000000)
+/* After how many bytes read and written it is asked at the next switch: who waits for them finds them in the
+ * processor's cache. */
+#define WARM_BYTES ((size_t)32768)
 /* How many operations that did not have to wait may go by before the clock is looked at, and for
  * how long a fiber may go on doing them while others are there. */
 #define TRANSFERS 128
@@ -88,12 +91,13 @@ static void turn(struct ea_scheduler *scheduler, int64_t limit) {
                  RB_NOGVL_INTR_FAIL | RB_NOGVL_UBF_ASYNC_SAFE);
     ea_poll_dispatch(poll, enter.result);
     scheduler->budget = SWITCHES;
+    scheduler->moved = 0;
     if (enter.timeout != 0 && (!enter.entered || rb_thread_interrupted(rb_thread_current())))
         check_interrupts(scheduler);
 }
 
 static bool budget_spent(struct ea_scheduler *scheduler) {
-    if (RB_UNLIKELY(--scheduler->budget == 0))
+    if (RB_UNLIKELY(--scheduler->budget == 0 || scheduler->moved >= WARM_BYTES))
         return true;
     return (scheduler->budget & 15) == 0 && ea_now() - scheduler->poll.now > SLICE;
 }

@@ -39,8 +39,10 @@ VALUE ea_usual_read(VALUE self, VALUE io, VALUE buffer) {
         ea_result r = ea_try_read(fd, base, size);
         if (first && scheduler->poll.backend->operations)
             ea_fd_tried(fd, r == EA_WAIT_READABLE);
-        if (r != EA_WAIT_READABLE)
+        if (r != EA_WAIT_READABLE) {
+            scheduler->moved += r > 0 ? (size_t)r : 0;
             return answer(r);
+        }
         if (RB_UNLIKELY(!is_plain(fd)))
             return ea_transfer_rest(scheduler, io, buffer, false, r);
         if (first) {
@@ -73,6 +75,7 @@ VALUE ea_usual_write(VALUE self, VALUE io, VALUE buffer) {
     struct ea_fiber *current = ea_fiber_current(scheduler);
     current->wrote = fd;
     current->wrote_switches = scheduler->switches;
+    scheduler->moved += size;
     return answer(r);
 }
 

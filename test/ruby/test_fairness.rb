@@ -181,4 +181,29 @@ class FairnessTest < EagainTest
   def test_a_fiber_that_begins_one_that_gives_way_goes_on
     assert_equal %i[beside begun begun], order_of_beginning { sleep 0 }.first(3)
   end
+
+  # After much was written its reader is looked for at the next switch, while the data are in the processor's cache.
+  def test_who_waits_for_much_that_was_written_runs_soon
+    only_ours
+    turns = 0
+    read = written = nil
+    schedule do
+      a, b = UNIXSocket.pair
+      task do
+        b.readpartial(16_384)
+        read = turns
+      end
+      task do
+        until read
+          turns += 1
+          sleep 0
+        end
+      end
+      task do
+        3.times { a.write("x" * 16_384) }
+        written = turns
+      end
+    end
+    assert_operator read - written, :<=, 2
+  end
 end
