@@ -15,6 +15,7 @@
 
 /* Ruby's own methods, under the names that they have now. */
 static ID own_readpartial, own_sysread, own_read, own_gets, own_readline, own_write, own_syswrite;
+static ID id_chomp;
 
 /* Longer reads pay for the way. */
 #define READ_MOST 65536
@@ -122,8 +123,9 @@ static VALUE fill_error(VALUE io, int error) {
     return rb_class_new_instance(3, arguments, rb_eSystemCallError);
 }
 
-/* Sees to it that Ruby has something read ahead, or that the file is at its end. */
-static void fill(struct ea_scheduler *scheduler, VALUE io) {
+/* Sees to it that Ruby has something read ahead: false if the file is at its end, which is not to be asked for twice. A
+ * terminal tells of it once, and after an empty datagram comes the next. */
+static bool fill(struct ea_scheduler *scheduler, VALUE io) {
     ea_fiber_account(scheduler, Qfalse);
     while (is_plain_reader(io) && ea_io_buffered(io) == 0) {
         struct ea_known known;
@@ -133,17 +135,44 @@ static void fill(struct ea_scheduler *scheduler, VALUE io) {
         if (RB_LIKELY(r != EA_WAIT_READABLE)) {
             if (ea_is_error(r))
                 rb_exc_raise(fill_error(io, ea_errno(r)));
-            return;
+            return r > 0;
         }
         wait_for(io, EA_READABLE);
     }
+    return true;
 }
 
+static bool is_plain_separator(VALUE io, VALUE separator) {
+    const rb_encoding *encoding = RFILE(io)->fptr->encs.enc;
+    return NIL_P(separator) ||
+           (RB_TYPE_P(separator, T_STRING) && rb_enc_str_asciionly_p(separator) &&
+            (!encoding || rb_enc_asciicompat(encoding)));
+}
+
+/* Arguments for which a line is read, so that nothing else is to be told first: 0 bytes are there at once. */
+static inline bool asks_for_line(VALUE io, int argc, const VALUE *argv) {
+    if (RB_LIKELY(argc == 0))
+        return true;
+    if (rb_keyword_given_p()) {
+        VALUE options = argv[--argc];
+        if (RHASH_SIZE(options) != 1 ||
+            rb_hash_lookup2(options, ID2SYM(id_chomp), Qundef) == Qundef)
+            return false;
+    }
+    if (argc > 0 && RB_FIXNUM_P(argv[argc - 1]) && argv[argc - 1] != INT2FIX(0))
+        argc--;
+    return argc == 0 || (argc == 1 && is_plain_separator(io, argv[0]));
+}
+
+/* nil at the end. */
 static inline VALUE line_by(ID own, int argc, VALUE *argv, VALUE io) {
     struct ea_scheduler *scheduler;
-    if (RB_LIKELY(is_plain_reader(io) && ea_io_buffered(io) == 0 &&
-                  (scheduler = ea_scheduler_running())))
-        fill(scheduler, io);
+    if (RB_LIKELY(is_plain_reader(io) && ea_io_buffered(io) == 0 && asks_for_line(io, argc, argv) &&
+                  (scheduler = ea_scheduler_running())) &&
+        RB_UNLIKELY(!fill(scheduler, io)) && !RFILE(io)->fptr->readconv) {
+        rb_lastline_set(Qnil);
+        return Qnil;
+    }
     return rb_funcallv_kw(io, own, argc, argv, RB_PASS_CALLED_KEYWORDS);
 }
 
@@ -152,7 +181,10 @@ static VALUE fast_gets(int argc, VALUE *argv, VALUE io) {
 }
 
 static VALUE fast_readline(int argc, VALUE *argv, VALUE io) {
-    return line_by(own_readline, argc, argv, io);
+    VALUE line = line_by(own_readline, argc, argv, io);
+    if (RB_UNLIKELY(NIL_P(line)))
+        rb_eof_error();
+    return line;
 }
 
 /* --- Writing. */
@@ -241,8 +273,10 @@ static VALUE rest_of(VALUE string, size_t from) {
     return rb_str_subseq(string, (long)from, RSTRING_LEN(string) - (long)from);
 }
 
-/* Ruby's own method, for what is left of strings of which n bytes were written. */
-static VALUE write_rest(int argc, const VALUE *strings, VALUE io, size_t n) {
+/* Ruby's own method, for what is left of strings of which n bytes were written. Nobody has a turn before it tries,
+ * and could write in between. */
+static VALUE write_rest(struct ea_scheduler *scheduler, int argc, const VALUE *strings, VALUE io,
+                        size_t n) {
     VALUE rest[FEW];
     size_t skip = n;
     int count = 0;
@@ -252,6 +286,7 @@ static VALUE write_rest(int argc, const VALUE *strings, VALUE io, size_t n) {
             rest[count++] = skip > 0 ? rest_of(strings[i], skip) : strings[i];
         skip -= skip < len ? skip : len;
     }
+    scheduler->transfers = 0;
     VALUE more = rb_funcallv(io, own_write, count, rest);
     return SIZET2NUM(n + NUM2SIZET(more));
 }
@@ -276,7 +311,7 @@ static VALUE fast_write(int argc, VALUE *argv, VALUE io) {
     ea_result n = write_some(scheduler, io, argc, strings);
     if (RB_LIKELY(n == (ea_result)total))
         return SIZET2NUM(total);
-    return n > 0 ? write_rest(argc, strings, io, (size_t)n)
+    return n > 0 ? write_rest(scheduler, argc, strings, io, (size_t)n)
                  : rb_funcallv(io, own_write, argc, strings);
 }
 
@@ -301,6 +336,7 @@ void ea_init_fast(VALUE module) {
     own_readline = rb_intern("__ruby_readline");
     own_write = rb_intern("__ruby_write");
     own_syswrite = rb_intern("__ruby_syswrite");
+    id_chomp = rb_intern("chomp");
     /* A module of its own, whose methods fast.rb gives to IO. */
     VALUE methods = rb_define_module_under(module, "FastMethods"); /* :nodoc: */
     rb_define_method(methods, "readpartial", fast_readpartial, -1);

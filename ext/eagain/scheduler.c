@@ -167,6 +167,10 @@ struct ea_scheduler *ea_scheduler_get(VALUE self) {
     return scheduler;
 }
 
+bool ea_scheduler_is_open(VALUE self) {
+    return ((const struct ea_scheduler *)RTYPEDDATA_DATA(self))->open;
+}
+
 static void count_fork(void) {
     atomic_fetch_add_explicit(&forks, 1, memory_order_relaxed);
 }

@@ -190,7 +190,9 @@ extern const rb_data_type_t ea_scheduler_type;
 /* The scheduler of self; raises RuntimeError when it is closed. In a forked child it is made usable
  * first: an own poller, and of the parent's fibers none but the one that forked. */
 struct ea_scheduler *ea_scheduler_get(VALUE self);
-/* The running fiber's scheduler if it is one of ours, with its own methods, and runs this thread; else NULL. (wait.c) */
+bool ea_scheduler_is_open(VALUE self);
+/* The running fiber's scheduler if it is one of ours, open, with its own methods, and runs this thread; else NULL. Raises
+ * nothing. (wait.c) */
 struct ea_scheduler *ea_scheduler_running(void);
 
 /* Is error, as rb_errinfo() gives it after rb_protect(), an exception of klass? It may be no object at

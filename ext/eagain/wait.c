@@ -127,7 +127,9 @@ atomic_bool ea_wait_schedulers;
 
 struct ea_scheduler *ea_scheduler_running(void) {
     VALUE scheduler = rb_fiber_scheduler_current();
-    return NIL_P(scheduler) ? NULL : own_scheduler(scheduler);
+    if (NIL_P(scheduler) || CLASS_OF(scheduler) != scheduler_class)
+        return NULL;
+    return ea_scheduler_is_open(scheduler) ? own_scheduler(scheduler) : NULL;
 }
 
 _Thread_local unsigned ea_wait_ticks;

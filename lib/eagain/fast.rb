@@ -16,13 +16,14 @@ module Eagain
   # private, as <tt>__ruby_write</tt> and so on.
   #
   # The methods are replaced where they are, so what was prepended to IO stays in front, and +super+ arrives
-  # here.
+  # here. One that the program has defined anew in IO itself stays as it is.
   module Fast
     NAMES = %i[readpartial read gets readline sysread write syswrite].freeze
-    private_constant :NAMES
+    OWN = NAMES.reject { |name| Kept.replaced?(::IO, name) }.freeze
+    private_constant :NAMES, :OWN
 
     Kept.keep(::IO, *NAMES)
-    NAMES.each { |name| ::IO.define_method(name, FastMethods.instance_method(name)) }
+    OWN.each { |name| ::IO.define_method(name, FastMethods.instance_method(name)) }
   end
   private_constant :FastMethods
 end

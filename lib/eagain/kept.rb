@@ -9,11 +9,23 @@ module Eagain
       names.each do |name|
         next if klass.private_method_defined?(:"__ruby_#{name}", false) # loaded twice
 
-        own = klass.instance_method(name)
-        own = own.super_method until own.owner == klass # what was prepended is not Ruby's own
+        own = own(klass, name)
         klass.define_method(:"__ruby_#{name}", own)
         klass.__send__(:private, :"__ruby_#{name}")
       end
+    end
+
+    # What was prepended is not Ruby's own.
+    def self.own(klass, name)
+      own = klass.instance_method(name)
+      own = own.super_method until own.owner == klass
+      own
+    end
+
+    # Has the program put another in the place of Ruby's?
+    def self.replaced?(klass, name)
+      file, = own(klass, name).source_location
+      !(file.nil? || file.start_with?("<internal:"))
     end
   end
   private_constant :Kept

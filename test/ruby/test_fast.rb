@@ -288,6 +288,36 @@ class FastTest < EagainTest
     end
   end
 
+  # What there was no room for was left to Ruby's own, before which others may have a turn when this task has gone on for long.
+  def test_nobody_writes_between_what_had_room_and_the_rest
+    long = "a" * 300_000
+    128.times do |before|
+      got = +""
+      in_task do
+        r, w = UNIXSocket.pair
+        other = Eagain.spawn do
+          got << r.readpartial(500_000)
+          w.write("b")
+        end
+        reader = Eagain.spawn do
+          while (part = r.readpartial(500_000) rescue nil)
+            got << part
+          end
+        end
+        before.times { w.write(".") }
+        began = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+        nil while Process.clock_gettime(Process::CLOCK_MONOTONIC) - began < 0.006
+        w.write(long)
+        other.value
+        w.close
+        reader.value
+      ensure
+        close_all(r, w)
+      end
+      assert_match(/\A\.*b?\.*a+b?\z/, got, "after #{before} writes")
+    end
+  end
+
   def test_a_close_wakes_the_reader
     NAMES.first(5).each do |name|
       in_task do
@@ -332,6 +362,36 @@ class FastTest < EagainTest
     end
   end
 
+  # gets(0) waited for a byte, and so did what has no right arguments.
+  def test_a_line_that_needs_no_reading_waits_for_nothing
+    [[0], ["x", 0], [nil, 0], [1, 2, 3], [Object.new], ["x".encode("UTF-16LE")], ["x", "y"], [:x]].each do |args|
+      %i[gets readline].each do |name|
+        seen = assert_same([name, args]) do |call|
+          r, w = IO.pipe
+          outcome { Timeout.timeout(0.05) { call.(r, name, *args) } }
+        ensure
+          close_all(r, w)
+        end
+        refute_equal :waits, seen, args
+      end
+    end
+  end
+
+  # An empty datagram is an end, and so is what a terminal says once; the next read gives what comes then.
+  def test_gets_asks_for_the_end_once
+    assert_same do |call|
+      a, b = UNIXSocket.pair(:DGRAM)
+      3.times { b.send("", 0) && b.send("next\n", 0) }
+      $_ = "before"
+      Timeout.timeout(1) do
+        Array.new(3) { [outcome { call.(a, :gets) }, $_, outcome { call.(a, :readline) }, a.lineno] } <<
+          outcome { b.send("", 0) && call.(a, :readline, chomp: true) } << $_
+      end
+    ensure
+      close_all(a, b)
+    end
+  end
+
   def test_gets_sets_the_last_line
     in_task do
       r, w = UNIXSocket.pair
@@ -363,6 +423,23 @@ class FastTest < EagainTest
     close_all(r, w)
   end
 
+  # What Ruby's own method does without a hook, as to write into its buffer, did no longer work.
+  def test_a_fiber_of_a_closed_scheduler_has_rubys_own
+    assert_same do |call|
+      Thread.new do
+        r, w = IO.pipe
+        w.sync = false
+        scheduler = Eagain::Scheduler.new
+        Fiber.set_scheduler(scheduler)
+        fiber = Fiber.new(blocking: false) { outcome { call.(w, :write, "kept") } }
+        scheduler.close
+        fiber.resume
+      ensure
+        close_all(w, r)
+      end.value
+    end.then { |seen| assert_equal [:returned, 4], seen }
+  end
+
   def test_a_subclass_and_a_prepended_module_are_asked_first
     calls = []
     loud = Module.new { define_method(:write) { |*args| calls << args && super(*args) } }
@@ -377,6 +454,27 @@ class FastTest < EagainTest
       close_all(r, w)
     end
     assert_equal [["x"], ["y", "\n"]], calls
+  end
+
+  def test_what_the_program_defined_anew_stays
+    out, = run_command({}, RUBY, "-W0", "-I#{LIB}", "-e", <<~'RUBY')
+      require "eagain"
+      class IO
+        alias plain_write write
+        def write(*strings) = plain_write(*strings.map { |string| string.to_s.upcase })
+        def readpartial(*) = "mine"
+      end
+      require "eagain/fast"
+      Eagain.run do
+        $stdout.sync = true
+        puts "x"
+        r, w = IO.pipe
+        w << "y"
+        w.close
+        print r.gets, IO.pipe[0].readpartial(5), IO.instance_method(:gets).arity
+      end
+    RUBY
+    assert_equal "X\nYMINE-1", out
   end
 
   def test_ruby_does_not_warn
