@@ -8,7 +8,7 @@
 /* A source that is no IO is given no more at once. */
 #define PIECE 65536
 
-static ID id_readpartial, id_write, id_broadcast, id_wait;
+static ID id_readpartial, id_write, id_broadcast, id_wait, id_owned_p;
 
 static int64_t deadline_of(const struct ea_buffered *stream, struct ea_patience *patience) {
     if (!patience->known)
@@ -67,9 +67,15 @@ static VALUE others_sleep(VALUE argument) {
     return Qnil;
 }
 
+/* What is raised in a fiber's Mutex#sleep may leave it without the lock (Ruby 3.1). */
+static VALUE others_unlock(VALUE argument) {
+    VALUE mutex = ea_buffered(((const struct turn *)argument)->self)->mutex;
+    return RTEST(rb_funcall(mutex, id_owned_p, 0)) ? rb_mutex_unlock(mutex) : Qnil;
+}
+
 static VALUE others_locked(VALUE argument) {
-    const struct turn *turn = (const struct turn *)argument;
-    return rb_mutex_synchronize(ea_buffered(turn->self)->mutex, others_sleep, argument);
+    rb_mutex_lock(ea_buffered(((const struct turn *)argument)->self)->mutex);
+    return rb_ensure(others_sleep, argument, others_unlock, argument);
 }
 
 static VALUE others_end(VALUE argument) {
@@ -370,4 +376,5 @@ void ea_init_buffered_source(void) {
     id_write = rb_intern("write");
     id_broadcast = rb_intern("broadcast");
     id_wait = rb_intern("wait");
+    id_owned_p = rb_intern("owned?");
 }

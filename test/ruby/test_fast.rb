@@ -295,14 +295,15 @@ class FastTest < EagainTest
       got = +""
       in_task do
         r, w = UNIXSocket.pair
+        reader = nil
         other = Eagain.spawn do
           got << r.readpartial(500_000)
-          w.write("b")
-        end
-        reader = Eagain.spawn do
-          while (part = r.readpartial(500_000) rescue nil)
-            got << part
+          reader = Eagain.spawn do
+            while (part = r.readpartial(500_000) rescue nil)
+              got << part
+            end
           end
+          w.write("b")
         end
         before.times { w.write(".") }
         began = Process.clock_gettime(Process::CLOCK_MONOTONIC)

@@ -427,6 +427,18 @@ class StreamTest < EagainTest
     await("the writer") { writer.respond_to?(:done?) ? writer.done? : !writer.alive? }
   end
 
+  # Ruby 3.1 said "Attempt to unlock a mutex which is not locked".
+  def test_a_timeout_of_who_waits_for_another_reader_is_told_of
+    schedule do
+      input, output = source
+      first = Eagain.spawn { input.gets }
+      sleep(0) until first.status == "sleep"
+      assert_raises(Timeout::Error) { Timeout.timeout(0.001) { input.gets } }
+      output.write("line\n")
+      assert_equal "line\n", first.value
+    end
+  end
+
   def test_a_task_that_is_cancelled_leaves_what_came
     only_ours
     Eagain.run do
