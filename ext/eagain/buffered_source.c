@@ -8,6 +8,9 @@
 /* A source that is no IO is given no more at once. */
 #define PIECE 65536
 
+/* Seconds after which whoever waits for a turn looks by itself, should it not have been told. */
+#define LOOK_AGAIN 1.0
+
 static ID id_readpartial, id_write, id_broadcast, id_wait, id_owned_p;
 
 static int64_t deadline_of(const struct ea_buffered *stream, struct ea_patience *patience) {
@@ -27,15 +30,14 @@ struct turn {
     int64_t deadline;
 };
 
-static VALUE turn_broadcast(VALUE self) {
-    return rb_funcall(ea_buffered(self)->changed, id_broadcast, 0);
-}
-
+/* Without the lock, for which it would have to wait, and may be raised in then: between a look at the turn and the
+ * wait for it no other thread runs. */
 static VALUE turn_end(VALUE argument) {
     const struct turn *turn = (const struct turn *)argument;
     turn->turn->taken = false;
-    if (RB_UNLIKELY(turn->turn->others > 0))
-        rb_mutex_synchronize(ea_buffered(turn->self)->mutex, turn_broadcast, turn->self);
+    if (RB_UNLIKELY(turn->turn->others > 0)) {
+        rb_funcall(ea_buffered(turn->self)->changed, id_broadcast, 0);
+    }
     return Qnil;
 }
 
@@ -55,14 +57,16 @@ static VALUE others_sleep(VALUE argument) {
     const struct turn *turn = (const struct turn *)argument;
     const struct ea_buffered *stream = ea_buffered(turn->self);
     while (turn->turn->taken) {
-        VALUE seconds = Qnil;
+        double seconds = LOOK_AGAIN;
         if (turn->deadline != EA_TIME_NEVER) {
-            int64_t left = turn->deadline - ea_now();
+            double left = (double)(turn->deadline - ea_now()) / 1e9;
             if (left <= 0)
                 ea_wait_expire(0);
-            seconds = DBL2NUM((double)left / 1e9);
+            seconds = left < seconds ? left : seconds;
         }
-        rb_funcall(stream->changed, id_wait, 2, stream->mutex, seconds);
+        VALUE arguments[] = {stream->mutex, DBL2NUM(seconds)};
+        if (turn->turn->taken) /* still, after what was allocated */
+            rb_funcallv(stream->changed, id_wait, 2, arguments);
     }
     return Qnil;
 }
@@ -90,8 +94,10 @@ static void await_turn(VALUE self, struct ea_turn *of, struct ea_patience *patie
     if (!stream->mutex) {
         VALUE changed = rb_class_new_instance(0, NULL, rb_path2class("Thread::ConditionVariable"));
         VALUE mutex = rb_mutex_new();
-        RB_OBJ_WRITE(self, &stream->changed, changed);
-        RB_OBJ_WRITE(self, &stream->mutex, mutex);
+        if (!stream->mutex) { /* another thread may have been here meanwhile */
+            RB_OBJ_WRITE(self, &stream->changed, changed);
+            RB_OBJ_WRITE(self, &stream->mutex, mutex);
+        }
     }
     of->others++;
     rb_ensure(others_locked, (VALUE)&turn, others_end, (VALUE)&turn);

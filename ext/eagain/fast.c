@@ -67,6 +67,7 @@ static inline VALUE read_by(ID own, int argc, VALUE *argv, VALUE io, bool past) 
         if (RB_LIKELY(!RB_SYMBOL_P(answer))) {
             if (RB_UNLIKELY(NIL_P(answer)))
                 rb_eof_error();
+            scheduler->moved += (size_t)RSTRING_LEN(answer);
             return answer;
         }
         wait_for(io, EA_READABLE);
@@ -106,6 +107,7 @@ static VALUE fast_read(int argc, VALUE *argv, VALUE io) {
         }
         if (NIL_P(more))
             return string;
+        scheduler->moved += (size_t)RSTRING_LEN(more);
         if (NIL_P(string))
             string = more;
         else
@@ -260,8 +262,10 @@ static inline ea_result write_some(struct ea_scheduler *scheduler, VALUE io, int
         return 0;
     while (is_plain_writer(scheduler, io)) {
         ea_result r = argc == 1 ? write_one(io, strings[0]) : write_few(io, argc, strings);
-        if (RB_LIKELY(!ea_is_wait(r)))
+        if (RB_LIKELY(!ea_is_wait(r))) {
+            scheduler->moved += (size_t)r;
             return r;
+        }
         for (int i = 0; i < argc; i++)
             strings[i] = rb_str_new_frozen(strings[i]);
         wait_for(io, EA_WRITABLE);

@@ -165,7 +165,7 @@ struct ea_scheduler {
     size_t ready_count;       /* how many are READY */
     size_t peak;              /* the most own fibers at once */
     unsigned budget;          /* switches left until the kernel is asked, though fibers are ready */
-    size_t moved;       /* bytes that usual.c read and wrote since the kernel was last asked */
+    size_t moved; /* bytes that usual.c and fast.c read and wrote since the kernel was last asked */
     unsigned transfers; /* I/O that succeeded at once since the clock was last looked at */
     uint64_t switches;
     uint64_t offloaded;

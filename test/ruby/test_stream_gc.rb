@@ -108,4 +108,31 @@ class StreamGCTest < EagainTest
     RUBY
     assert_equal "true\ntrue\n", out
   end
+
+  # A thread that is raised in while it tells the others that it is their turn must tell them all the same: they would sleep for ever.
+  def test_a_turn_is_passed_on_by_who_is_raised_in
+    seed = Random.new_seed % 1_000_000
+    out, err, status = child(<<~RUBY, timeout: 60)
+      require "socket"
+      require "timeout"
+      random = Random.new(#{seed})
+      100.times do
+        a, b = UNIXSocket.pair
+        from = Eagain::Stream.new(a, buffer_size: [10, 1000].sample(random: random))
+        to = Eagain::Stream.new(b)
+        writer = Thread.new { 150.times { |i| from.write("line \#{i} ", "x" * random.rand(5000), "\n") }.tap { from.close } }
+        readers = Array.new(4) do
+          Thread.new do
+            loop { break unless Timeout.timeout(0.0003) { to.gets } }
+          rescue Timeout::Error
+            retry
+          end
+        end
+        [writer, *readers].each(&:join)
+        to.close
+      end
+      print "all ended"
+    RUBY
+    assert_equal ["all ended", true], [out, status.success?], "seed #{seed}\n#{err}"
+  end
 end

@@ -6,6 +6,8 @@ require "io/nonblock"
 require "socket"
 require "tmpdir"
 
+# Not among the test_*.rb, which are to be about Ruby's own methods; script/test fast runs it.
+#
 # require "eagain/fast": IO's methods by the short way, which nobody must be able to tell from Ruby's own but by its price.
 class FastTest < EagainTest
   NAMES = %i[readpartial read gets readline sysread write syswrite].freeze
