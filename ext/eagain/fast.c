@@ -341,8 +341,9 @@ void ea_init_fast(VALUE module) {
     own_write = rb_intern("__ruby_write");
     own_syswrite = rb_intern("__ruby_syswrite");
     id_chomp = rb_intern("chomp");
-    /* A module of its own, whose methods fast.rb gives to IO. */
+    /* A module of its own, hidden, whose methods fast.rb gives to IO. */
     VALUE methods = rb_define_module_under(module, "FastMethods"); /* :nodoc: */
+    rb_funcall(module, rb_intern("private_constant"), 1, ID2SYM(rb_intern("FastMethods")));
     rb_define_method(methods, "readpartial", fast_readpartial, -1);
     rb_define_method(methods, "sysread", fast_sysread, -1);
     rb_define_method(methods, "read", fast_read, -1);

@@ -25,5 +25,4 @@ module Eagain
     Kept.keep(::IO, *NAMES)
     OWN.each { |name| ::IO.define_method(name, FastMethods.instance_method(name)) }
   end
-  private_constant :FastMethods
 end

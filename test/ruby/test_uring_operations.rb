@@ -439,14 +439,13 @@ class UringOperationsTest < EagainTest
     assert_equal "IndexError\nnil\n", out
   end
 
-  # Any child, or one of a group: nothing else can wait for these but a thread.
-  def test_any_child_is_waited_for_without_a_thread
+  # Any child, or one of a group (of its own here, as other tests have children): nothing else can wait for these but a thread.
+  def test_a_child_of_a_group_is_waited_for_without_a_thread
     r, w = IO.pipe
-    group = Process.getpgid(0)
     pid, waited, threads = uring do
-      pid = spawn("read x; exit 3", in: r)
+      pid = spawn("read x; exit 3", in: r, pgroup: true)
       before = Thread.list.size
-      waiting = task { Process.wait2(-group) }
+      waiting = task { Process.wait2(-pid) }
       sleep 0.005
       threads = Thread.list.size - before
       w.close
