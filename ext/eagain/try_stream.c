@@ -9,7 +9,7 @@
  * code of the program can run, and no GC, so that the memory of a String can be lent to the kernel
  * without further ado.
  *
- * A would-block leaves no object behind. Small reads go to the stack; a large one goes to a String
+ * A would-block leaves no object behind. Small reads go to scratch memory; a large one goes to a String
  * that is kept, if it found nothing, for the next. */
 #include "scratch.h"
 #include "stream.h"
@@ -20,7 +20,7 @@
 #define IOV_MAX 1024
 #endif
 
-/* Up to so many bytes are read into the stack. */
+/* Up to so many bytes are read into scratch memory. */
 #define SMALL 4096
 /* Up to so many strings are filled in place. */
 #define FEW 64
@@ -71,9 +71,9 @@ static inline VALUE nothing_read(VALUE io, ea_result r) {
     ea_io_fail_in(io, ea_errno(r), ea_is_socket(io) ? "rsock_read_nonblock" : "io_read_nonblock");
 }
 
-/* 1..SMALL bytes, into the stack. */
+/* 1..SMALL bytes. Not into the stack: a fiber that waits then keeps each page of it that was touched. */
 static VALUE read_small(VALUE io, long len) {
-    char scratch[SMALL];
+    char *scratch = ea_scratch((size_t)len);
     struct ea_known known;
     ea_result r = ea_io_begin_read(io, &known);
     if (RB_LIKELY(r == 0)) {
